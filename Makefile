@@ -1,0 +1,49 @@
+# make demo   the main job on embedded data; look at demo/report.html
+# make test   lint, types, import contract, tests
+PYTHON ?= python3
+BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint test-slow test-gpu bench install clean
+
+demo: .venv/.installed
+	$(BIN)/python -m shels demo --out demo
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: .venv/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test-slow: .venv/.installed-dev
+	$(BIN)/python -m pytest -m slow
+
+test-gpu: .venv/.installed-dev
+	$(BIN)/python -m pytest -m gpu
+
+bench: .venv/.installed
+	$(BIN)/python benchmarks/run.py
+
+install: .venv/.installed-dev
+
+.venv/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "shels needs Python 3.11 or newer; name one with: make PYTHON=python3.11 demo" >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || \
+	  { echo "python's venv module is missing; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@touch $@
+
+.venv/.installed: .venv/.created pyproject.toml constraints.txt
+	@echo "installing shels into .venv (PyTorch is the large part) ..."
+	@$(PIP_INSTALL) --editable .
+	@touch $@
+
+.venv/.installed-dev: .venv/.installed
+	@$(PIP_INSTALL) --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv demo

@@ -1,0 +1,61 @@
+"""Every exception that shels raises on purpose.
+
+    ShelsError                what to catch to catch them all
+    ├── SettingsError         a setting outside its rule, a name that does not exist
+    ├── DataError             samples or labels that cannot be used
+    │   └── MissingDataError  a data set or file that is not where it was looked for
+    ├── ArchitectureError     a network that SHELS cannot work on
+    ├── TrainingError         a training that cannot give a usable model
+    ├── ModelFileError        a saved model or checkpoint that cannot be read
+    └── MissingExtraError     an optional package that is not installed
+
+Each is also the built-in exception that a caller would expect, so that `except ValueError` works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ShelsError(Exception):
+    """Anything that shels refuses, with a message that says what to do."""
+
+
+class SettingsError(ShelsError, ValueError):
+    """A setting has a value outside its rule, or a name is unknown."""
+
+
+class DataError(ShelsError, ValueError):
+    """Samples or labels cannot be used as they are."""
+
+
+class MissingDataError(DataError, FileNotFoundError):
+    """A data set or file is not where it was looked for."""
+
+
+class ArchitectureError(ShelsError, ValueError):
+    """A network lacks what SHELS needs, or holds what it cannot work on."""
+
+
+class TrainingError(ShelsError, RuntimeError):
+    """Training cannot give a usable model."""
+
+
+class ModelFileError(ShelsError, ValueError):
+    """A saved model or checkpoint is missing, damaged, foreign or of another version."""
+
+
+class MissingExtraError(ShelsError, ImportError):
+    """An optional package is needed and not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {package}: pip install 'shels[{extra}]'")
+
+
+def unknown_name(kind: str, name: object, choices: Iterable[object]) -> str:
+    """Return a message for a name that does not exist, with the nearest one that does."""
+    names = [str(choice) for choice in choices]
+    close = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"unknown {kind} {str(name)!r}{hint} (choose from: {', '.join(names)})"
