@@ -21,7 +21,9 @@ def device(name: str | torch.device = "auto") -> torch.device:
     except RuntimeError as error:
         raise SettingsError(f'device must be "auto", "cpu" or "cuda", got {name!r}') from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise SettingsError(f'device {name!r} was asked for, but no CUDA GPU is usable here; use "auto" or "cpu"')
+        raise SettingsError(
+            f'device {name!r} was asked for, but no CUDA GPU is usable here; use "auto" or "cpu"'
+        )
     return chosen
 
 

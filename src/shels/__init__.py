@@ -1,0 +1,29 @@
+"""SHELS: a classifier for the open world, which knows some classes and notices new ones.
+
+Importing the package is quick and does nothing; the names below load what they need when used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from shels._version import __version__
+
+if TYPE_CHECKING:
+    from shels.estimator import OpenWorldClassifier
+    from shels.learner import Learner
+
+__all__ = ["Learner", "OpenWorldClassifier", "__version__"]
+
+_HOME = {"OpenWorldClassifier": "shels.estimator", "Learner": "shels.learner"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'shels' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

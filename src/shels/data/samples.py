@@ -1,0 +1,107 @@
+"""Samples: inputs with labels as tensors, checked once, so that nothing bad flows on."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from shels.errors import DataError
+
+Label: TypeAlias = Hashable
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Inputs with labels.
+
+    inputs: (n, channels, height, width), uint8 0-255 or float32 0-1; or vectors (n, d), float32.
+    labels: (n,) int64, positions in `classes`.
+    groups: (n,) int64 or None: samples of one group (the frames of one traffic sign) are never split.
+    origin: what an error calls them, usually the file or folder.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    classes: tuple[Label, ...]
+    groups: Tensor | None = None
+    origin: str = "the samples"
+
+    def __post_init__(self) -> None:
+        check_inputs(self.inputs, self.origin)
+        n = len(self.inputs)
+        if self.labels.shape != (n,):
+            raise DataError(f"{self.origin}: {n} inputs but labels of shape {tuple(self.labels.shape)}")
+        if len(set(self.classes)) != len(self.classes):
+            raise DataError(f"{self.origin}: a class is listed twice in {list(self.classes)}")
+        if n and not (int(self.labels.min()) >= 0 and int(self.labels.max()) < len(self.classes)):
+            raise DataError(f"{self.origin}: labels must be positions in the {len(self.classes)} classes")
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def take(self, index: Tensor) -> Samples:
+        """Return the samples at these positions (an int64 index or a mask), all classes kept."""
+        groups = None if self.groups is None else self.groups[index]
+        return replace(self, inputs=self.inputs[index], labels=self.labels[index], groups=groups)
+
+    def only(self, classes: Sequence[Label]) -> Samples:
+        """Return the samples of these classes, relabelled to their order in `classes`."""
+        missing = [c for c in classes if c not in self.classes]
+        if missing:
+            raise DataError(f"{self.origin} has no class {missing[0]!r}; its classes: {list(self.classes)}")
+        new_position = torch.full((len(self.classes),), -1)
+        for new, name in enumerate(classes):
+            new_position[self.classes.index(name)] = new
+        kept = self.take(new_position[self.labels] >= 0)
+        return replace(kept, labels=new_position[kept.labels], classes=tuple(classes))
+
+    def require_every_class(self) -> None:
+        """Raise unless every class has a sample."""
+        counts = torch.bincount(self.labels, minlength=len(self.classes))
+        empty = [name for name, count in zip(self.classes, counts.tolist(), strict=True) if count == 0]
+        if empty:
+            raise DataError(
+                f"{self.origin}: class {empty[0]!r} has no sample; add some or leave the class out"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """A data set as its makers divided it: samples to learn from and samples to test on."""
+
+    name: str
+    train: Samples
+    test: Samples
+
+
+def check_inputs(inputs: Tensor, origin: str) -> None:
+    """Raise unless inputs are images or vectors with finite values in range."""
+    if inputs.ndim not in (2, 4):
+        raise DataError(
+            f"{origin}: inputs must be images (n, channels, height, width) or vectors (n, d), "
+            f"got shape {tuple(inputs.shape)}"
+        )
+    if inputs.ndim == 4 and inputs.shape[1] not in (1, 3):
+        raise DataError(f"{origin}: images must have 1 channel (grey) or 3 (RGB), got {inputs.shape[1]}")
+    if inputs.dtype == torch.uint8 and inputs.ndim == 4:
+        return
+    if inputs.dtype != torch.float32:
+        raise DataError(f"{origin}: inputs must be float32 (or uint8 for images), got {inputs.dtype}")
+    _check_values(inputs, origin)
+
+
+def _check_values(inputs: Tensor, origin: str) -> None:
+    if not len(inputs):
+        return
+    bad = ~torch.isfinite(inputs).flatten(1).all(dim=1)
+    if bad.any():
+        raise DataError(f"{origin}: sample {int(bad.nonzero()[0])} holds NaN or infinity; drop or repair it")
+    low, high = float(inputs.min()), float(inputs.max())
+    if inputs.ndim == 4 and (low < 0 or high > 1):
+        raise DataError(
+            f"{origin}: float images must lie in 0-1, got {low:g} to {high:g}; divide by 255, or pass uint8"
+        )

@@ -1,0 +1,1 @@
+"""Networks made of plain chains of layers, with a cosine head."""
