@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from shels.errors import SettingsError, unknown_name
 
 
-def _require(condition: bool, name: str, rule: str, value: object) -> None:  # noqa: FBT001
+def _require(condition: bool, name: str, rule: str, value: object) -> None:
     if not condition:
         raise SettingsError(f"{name} must be {rule}, got {value!r}")
 
@@ -39,6 +39,8 @@ class NetworkSettings:
     """Side of the square that images are brought to; None keeps their own size, up to 64 pixels."""
     image_fit: Literal["resize", "pad"] = "resize"
     """How images reach that size: resampled, or kept and set in a black frame."""
+    pixels: Literal["unit", "imagenet"] = "unit"
+    """What the network is shown: values 0-1, or normalised as ImageNet weights expect."""
     head: Literal["cosine", "linear"] = "cosine"
     """The last layer: the paper's cosine, or an ordinary linear layer to compare with."""
     weights: str | None = None
@@ -48,6 +50,7 @@ class NetworkSettings:
         if self.image_size is not None:
             _require_count("image_size", self.image_size, 4)
         _require(self.image_fit in ("resize", "pad"), "image_fit", '"resize" or "pad"', self.image_fit)
+        _require(self.pixels in ("unit", "imagenet"), "pixels", '"unit" or "imagenet"', self.pixels)
         _require(self.head in ("cosine", "linear"), "head", '"cosine" or "linear"', self.head)
 
 
@@ -102,7 +105,7 @@ class TrainingSettings:
     epochs: int | None = None
     """Length in passes over the data, validation after each; the paper's way."""
     steps: int | None = None
-    """Length in optimiser steps at most, validation every `check_every`; does not depend on the data's size."""
+    """Length in optimiser steps at most, validation every `check_every`, whatever the size of the data."""
     check_every: int = 100
     """Steps between validations where the length is in steps."""
     patience: int | None = None

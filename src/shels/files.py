@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from shels.errors import ModelFileError
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
@@ -22,3 +29,35 @@ def write_whole(path: Path, content: bytes | str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file; nothing in it can be executed."""
+    with _open_tensors(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Return the notes that stand at the head of a safetensors file."""
+    with _open_tensors(path) as file:
+        return dict(file.metadata() or {})
+
+
+@contextmanager
+def _open_tensors(path: Path) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise ModelFileError(f"{path} does not exist") from error
+    except (SafetensorError, OSError) as error:
+        raise ModelFileError(f"{path} is damaged or not a safetensors file: {error}") from error
+
+
+def to_bytes(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """Return tensors as the content of a safetensors file."""
+    from safetensors.torch import save  # noqa: PLC0415
+
+    return save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata)

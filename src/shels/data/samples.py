@@ -43,6 +43,10 @@ class Samples:
     def __len__(self) -> int:
         return len(self.inputs)
 
+    def to(self, device: torch.device) -> Samples:
+        """Return the same samples on a device."""
+        return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
+
     def take(self, index: Tensor) -> Samples:
         """Return the samples at these positions (an int64 index or a mask), all classes kept."""
         groups = None if self.groups is None else self.groups[index]

@@ -1,0 +1,95 @@
+"""Preparation: what stands between stored inputs and what a network is shown; saved with the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from shels.config import NetworkSettings
+from shels.errors import DataError
+
+_OWN_SIZE_LIMIT = 64  # larger images of one's own are brought down to this side unless a size is asked for
+_IMAGENET_MEAN = (0.485, 0.456, 0.406)
+_IMAGENET_SD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """Brings inputs to the shape and scale of a network, a batch at a time, on the device they are on.
+
+    shape: (channels, height, width) for images, (d,) for vectors.
+    mean, sd: what is taken off and divided by; per channel for images, per value for vectors.
+    """
+
+    shape: tuple[int, ...]
+    image_fit: Literal["resize", "pad"] = "resize"
+    mean: Tensor | None = None
+    sd: Tensor | None = None
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return float32 inputs of `shape`: (n, *shape)."""
+        self.check(inputs)
+        x = inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs
+        if len(self.shape) == 3:
+            x = _fit(x, self.shape[1:], self.image_fit)
+        if self.mean is not None and self.sd is not None:
+            view = (-1, 1, 1) if len(self.shape) == 3 else (-1,)
+            x = (x - self.mean.to(x.device).view(view)) / self.sd.to(x.device).view(view)
+        return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+    def check(self, inputs: Tensor) -> None:
+        """Raise unless these inputs are of the kind that the network was trained on."""
+        if inputs.ndim != len(self.shape) + 1:
+            raise DataError(
+                f"the model was trained on {self.describe()}, got inputs {_describe(inputs.shape[1:])}"
+            )
+        if inputs.shape[1] != self.shape[0]:
+            hint = "; convert them first" if len(self.shape) == 3 else ""
+            raise DataError(
+                f"the model was trained on {self.describe()}, got inputs {_describe(inputs.shape[1:])}{hint}"
+            )
+
+    def describe(self) -> str:
+        """Return the expected inputs in words."""
+        return _describe(self.shape)
+
+
+def prepare_for(inputs: Tensor, settings: NetworkSettings) -> Preparation:
+    """Return the preparation for a network trained on these inputs.
+
+    Vectors are standardised by the training data; a constant value is only centred.
+    """
+    if inputs.ndim == 2:
+        sd = inputs.std(dim=0, correction=0)
+        return Preparation((inputs.shape[1],), mean=inputs.mean(dim=0), sd=torch.where(sd > 1e-12, sd, 1.0))
+    channels = inputs.shape[1]
+    height, width = (min(side, _OWN_SIZE_LIMIT) for side in inputs.shape[2:])
+    if settings.image_size is not None:
+        height = width = settings.image_size
+    shape = (channels, height, width)
+    if settings.pixels == "unit":
+        return Preparation(shape, settings.image_fit)
+    if channels != 3:
+        raise DataError(f"ImageNet normalisation needs RGB images, got {channels} channel(s)")
+    return Preparation(shape, settings.image_fit, torch.tensor(_IMAGENET_MEAN), torch.tensor(_IMAGENET_SD))
+
+
+def _fit(images: Tensor, size: tuple[int, ...], how: str) -> Tensor:
+    height, width = images.shape[2:]
+    if (height, width) == tuple(size):
+        return images
+    if how == "pad" and height <= size[0] and width <= size[1]:
+        top, left = (size[0] - height) // 2, (size[1] - width) // 2
+        return F.pad(images, (left, size[1] - width - left, top, size[0] - height - top))
+    return F.interpolate(images, size=list(size), mode="bilinear", antialias=True).clamp(0, 1)
+
+
+def _describe(shape: torch.Size | tuple[int, ...]) -> str:
+    if len(shape) == 3:
+        colour = {1: "grey", 3: "RGB"}.get(shape[0], f"{shape[0]}-channel")
+        return f"{colour} images of {shape[1]}x{shape[2]} pixels"
+    return f"vectors of {shape[0]} values" if len(shape) == 1 else f"of shape {tuple(shape)}"

@@ -1,0 +1,167 @@
+"""Novelty detection (Algorithm 1): class scores, a threshold for each class, verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from shels.config import AcceptShare, MeanMinusSd, ThresholdRule
+from shels.errors import DataError, SettingsError, TrainingError
+
+_LEAST_OF_ITS_OWN = 19  # with 19 held-out scores the lowest marks 1 in 20; with fewer, classes are pooled
+
+
+def class_scores(features: Tensor, weights: Tensor) -> Tensor:
+    """Return how like each class the features are, Eq. (4), the raw product that detection uses.
+
+    features: (n, d), weights: (classes, d) -> (n, classes). Its argmax is the class that is predicted.
+    """
+    return features @ weights.T
+
+
+def signatures(features: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Return the mean high-level feature of each class: (n, d) -> (classes, d)."""
+    sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
+    return sums / torch.bincount(labels, minlength=classes).clamp(min=1).unsqueeze(1)
+
+
+@dataclass(frozen=True, eq=False)
+class Verdicts:
+    """What was decided about each sample of a batch; every field is (n,).
+
+    predicted: position of the most similar class. score: similarity to it; higher is more familiar.
+    threshold: what the score had to exceed. p_value: how often held-out samples of that class score as
+    low or lower; small means novel.
+    """
+
+    predicted: Tensor
+    score: Tensor
+    threshold: Tensor
+    p_value: Tensor
+
+    @property
+    def novel(self) -> Tensor:
+        """Whether each sample belongs to no known class."""
+        return self.score <= self.threshold
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+
+class Detector:
+    """SHELS's detector: fit on features of the known classes, it tells known from novel."""
+
+    def __init__(self, weights: Tensor, rule: ThresholdRule | None = None) -> None:
+        self.weights = weights
+        self.rule = rule if rule is not None else AcceptShare()
+        self.thresholds = weights.new_empty(0)
+        self.calibration: tuple[Tensor, ...] = ()
+
+    def fit(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        held_out: tuple[Tensor, Tensor] | None = None,
+        names: Sequence[object] | None = None,
+    ) -> Self:
+        """Set the threshold of each class and return self.
+
+        features: (n, d) of the training samples, labels: (n,). held_out: the same of samples that the
+        network was not trained on, which any promised rate needs. names: what errors call the classes.
+        """
+        own = _by_class(class_scores(features, self.weights), labels, correct_only=True)
+        _require_every_class(own, names)
+        if held_out is None and isinstance(self.rule, AcceptShare):
+            raise SettingsError(
+                "the accept-share rule needs held-out samples: pass held_out=(features, labels)"
+            )
+        if held_out is None:
+            self.calibration = tuple(scores.sort().values for scores in own)
+        else:
+            apart = _by_class(class_scores(held_out[0], self.weights), held_out[1], correct_only=False)
+            self.calibration = calibration_scores(own, apart)
+        self.thresholds = torch.stack(
+            [threshold(self.rule, *pair) for pair in zip(own, self.calibration, strict=True)]
+        )
+        return self
+
+    def class_scores(self, features: Tensor) -> Tensor:
+        """Return the similarity to each class: (n, d) -> (n, classes)."""
+        return class_scores(features, self.weights)
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Return the familiarity of each sample, its similarity to the nearest class: (n, d) -> (n,)."""
+        return self.class_scores(features).amax(dim=1)
+
+    def verdicts(self, features: Tensor) -> Verdicts:
+        """Return class or novel for each sample: (n, d) -> n verdicts."""
+        if not len(self.thresholds):
+            raise DataError("the detector has no thresholds yet; call fit first")
+        score, predicted = self.class_scores(features).max(dim=1)
+        return Verdicts(predicted, score, self.thresholds[predicted], self._p_values(score, predicted))
+
+    def _p_values(self, score: Tensor, predicted: Tensor) -> Tensor:
+        p = torch.empty_like(score)
+        for position, calibration in enumerate(self.calibration):
+            mine = predicted == position
+            lower = torch.searchsorted(calibration, score[mine].contiguous(), right=True)
+            p[mine] = ((lower + 1) / (len(calibration) + 1)).to(p.dtype)
+        return p
+
+
+def threshold(rule: ThresholdRule, own: Tensor, calibration: Tensor) -> Tensor:
+    """Return the score that a sample of a class must exceed to be accepted.
+
+    own: scores of the class's correctly classified training samples. calibration: its calibration
+    scores in rising order.
+    """
+    if isinstance(rule, MeanMinusSd):
+        return own.mean() - rule.k * own.std(correction=0)
+    n = len(calibration)
+    rank = max(
+        1, math.floor((1 - rule.share) * (n + 1) + 1e-9)
+    )  # a new sample falls to it rank/(n + 1) often
+    return calibration[rank - 1]
+
+
+def calibration_scores(own: Sequence[Tensor], apart: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the scores that each class's new samples are to be compared with, in rising order.
+
+    apart: for each class the scores of the held-out samples assigned to it, rightly or not: a rate that
+    is promised is promised for those. A class with too few of them borrows the others': their distance
+    from their class's training mean, in its standard deviations, moved to this class.
+    """
+    centre = torch.stack([scores.mean() for scores in own])
+    spread = torch.stack([scores.std(correction=0) for scores in own]).clamp(min=1e-12)
+    pooled = torch.cat([(s - m) / d for s, m, d in zip(apart, centre, spread, strict=True)])
+    if not len(pooled):
+        raise DataError(
+            "no held-out sample to calibrate thresholds on; give more samples, or hold out a larger share"
+        )
+    chosen = []
+    for scores, m, d in zip(apart, centre, spread, strict=True):
+        enough = len(scores) >= _LEAST_OF_ITS_OWN
+        chosen.append((scores if enough else m + d * pooled).sort().values)
+    return tuple(chosen)
+
+
+def _by_class(scores: Tensor, labels: Tensor, *, correct_only: bool) -> list[Tensor]:
+    """Return, for each class, the winning scores of the samples that it wins."""
+    best, winner = scores.max(dim=1)
+    mine = winner == labels if correct_only else torch.ones_like(labels, dtype=torch.bool)
+    return [best[mine & (winner == position)] for position in range(scores.shape[1])]
+
+
+def _require_every_class(own: Sequence[Tensor], names: Sequence[object] | None) -> None:
+    for position, scores in enumerate(own):
+        if not len(scores):
+            name = repr(names[position]) if names else f"number {position}"
+            raise TrainingError(
+                f"class {name} has no correctly classified training sample, so it can have no threshold; "
+                "train longer, give it more samples, or check its labels"
+            )

@@ -1,0 +1,182 @@
+"""The learner: a trained network, its classes and its detector as one value that saves and loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shels import metrics, runtime, storage
+from shels.config import Settings
+from shels.data.preparation import Preparation, prepare_for
+from shels.data.samples import Label, Samples
+from shels.data.splits import hold_out
+from shels.detection import Detector, Verdicts, signatures
+from shels.errors import DataError
+from shels.model.networks import Network, build, from_chain
+from shels.training import Fit, Progress, TrialData, fit, shels_loss
+
+
+@dataclass(eq=False)
+class Learner:
+    """What was learned, whole: it scores, judges, measures itself, saves and loads."""
+
+    network: Network
+    classes: tuple[Label, ...]
+    detector: Detector
+    preparation: Preparation
+    settings: Settings
+    seed: int
+    report: dict[str, Any] = field(default_factory=dict)
+    """How it came about: samples, best check, held-out acceptance, exclusivity."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network computes."""
+        return self.network.head.weight.device
+
+    @torch.inference_mode()
+    def features(self, inputs: Tensor, batch_size: int = 512) -> Tensor:
+        """Return the high-level features of any number of inputs: (n, ...) -> (n, d)."""
+        self.preparation.check(inputs)
+        self.network.eval()
+        parts = [self._features(part) for part in torch.split(inputs, batch_size)]
+        return (
+            torch.cat(parts)
+            if parts
+            else torch.zeros(0, self.network.head.weight.shape[1], device=self.device)
+        )
+
+    def _features(self, inputs: Tensor) -> Tensor:
+        return self.network.features(self.preparation(inputs.to(self.device)))
+
+    def judge(self, inputs: Tensor) -> Verdicts:
+        """Return class or novel for each input."""
+        return self.detector.verdicts(self.features(inputs))
+
+    def evaluate(self, known: Samples, novel: Samples | None = None) -> dict[str, Any]:
+        """Return the measures on samples of the learner's classes and on samples of others.
+
+        Adds the rates of each class: of a known one the share accepted, and accepted and right; of a novel
+        one the share rejected.
+        """
+        known = known.only(self.classes)
+        if not len(known):
+            raise DataError(f"{known.origin} has no sample of the learner's classes {list(self.classes)}")
+        mine = _arrays(self.judge(known.inputs))
+        others = _arrays(self.judge(novel.inputs)) if novel is not None and len(novel) else None
+        labels = known.labels.numpy()
+        empty = np.zeros(0)
+        out: dict[str, Any] = metrics.open_set_measures(
+            labels,
+            mine["predicted"],
+            mine["novel"],
+            mine["score"],
+            novel_judged=others["novel"] if others else empty,
+            novel_scores=others["score"] if others else empty,
+        )
+        right = ~mine["novel"] & (mine["predicted"] == labels)
+        out["per_class"] = _rates(known, accepted=~mine["novel"], right=right)
+        if novel is not None and others:
+            out["per_novel_class"] = _rates(novel, rejected=others["novel"])
+        return out
+
+    def exclusivity(self, samples: Samples) -> np.ndarray[Any, Any]:
+        """Return the exclusivity of each two classes' features over samples of theirs: (classes, classes)."""
+        known = samples.only(self.classes)
+        means = signatures(self.features(known.inputs), known.labels.to(self.device), len(self.classes))
+        weights = self.network.head.weight.detach()
+        return metrics.exclusivity(metrics.active_features(means.cpu().numpy(), weights.cpu().numpy()))
+
+    def save(self, directory: str | Path) -> None:
+        """Write the learner into a directory, whole or not at all; a model already there is replaced."""
+        storage.save(Path(directory), vars(self))
+
+    @staticmethod
+    def load(directory: str | Path, device: str = "auto") -> Learner:
+        """Return the learner saved in a directory; what is damaged, foreign or newer is refused."""
+        return Learner(**storage.load(Path(directory), runtime.device(device)))
+
+
+def learn(
+    samples: Samples,
+    settings: Settings,
+    *,
+    seed: int,
+    device: str | torch.device = "auto",
+    chain: nn.Sequential | None = None,
+    checkpoint: Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Learner:
+    """Return a learner of these samples' classes: hold some out, train on the rest, set the thresholds.
+
+    chain: a network of one's own instead of the settings' architecture.
+    """
+    if len(samples.classes) < 2:
+        raise DataError(f"{samples.origin}: a classifier needs 2 classes or more, got {len(samples.classes)}")
+    samples.require_every_class()
+    training_index, validation_index = hold_out(samples, settings.training.validation_share, seed)
+    training, validation = samples.take(training_index), samples.take(validation_index)
+    preparation = prepare_for(training.inputs, settings.network)
+    network = _network(settings, preparation.shape, len(samples.classes), seed, chain)
+    network.to(runtime.device(device))
+    trial = TrialData(training, validation, preparation)
+    loss = shels_loss(network, settings.training)
+    went = fit(network, loss, trial, settings.training, seed=seed, checkpoint=checkpoint, progress=progress)
+    detector = Detector(network.head.weight.detach(), settings.rule)
+    learner = Learner(network, samples.classes, detector, preparation, settings, seed)
+    _calibrate(learner, training, validation)
+    learner.report = _report(learner, training, validation, went)
+    return learner
+
+
+def _network(
+    settings: Settings, shape: tuple[int, ...], classes: int, seed: int, chain: nn.Sequential | None
+) -> Network:
+    if chain is not None:
+        return from_chain(chain, shape, settings.network.head, classes, seed)
+    return build(settings.network, shape, classes, seed)
+
+
+def _calibrate(learner: Learner, training: Samples, validation: Samples) -> None:
+    """Set the detector's thresholds from training samples and from those held out."""
+    to = learner.device
+    apart = learner.features(validation.inputs), validation.labels.to(to)
+    learner.detector.fit(learner.features(training.inputs), training.labels.to(to), apart, learner.classes)
+
+
+def _report(learner: Learner, training: Samples, validation: Samples, went: Fit) -> dict[str, Any]:
+    held_out = learner.evaluate(validation)
+    return {
+        "training_samples": len(training),
+        "held_out_samples": len(validation),
+        "best": vars(went.best),
+        "checks": [vars(check) for check in went.checks],
+        "stopped_early": went.stopped_early,
+        "seconds": went.seconds,
+        "held_out": held_out,
+        "exclusivity": metrics.mean_exclusivity(learner.exclusivity(training)),
+    }
+
+
+def _arrays(verdicts: Verdicts) -> dict[str, np.ndarray[Any, Any]]:
+    names = ("predicted", "score", "threshold", "p_value", "novel")
+    return {name: getattr(verdicts, name).cpu().numpy() for name in names}
+
+
+def _rates(samples: Samples, **marks: np.ndarray[Any, Any]) -> dict[str, dict[str, float]]:
+    """Return, for each class that has samples, their count and the share under each mark."""
+    labels = samples.labels.numpy()
+    out: dict[str, dict[str, float]] = {}
+    for position, name in enumerate(samples.classes):
+        mine = labels == position
+        if mine.any():
+            out[str(name)] = {"samples": int(mine.sum())} | {
+                k: float(v[mine].mean()) for k, v in marks.items()
+            }
+    return out

@@ -1,0 +1,105 @@
+"""Chains of layers as plain data, so that any chain can be saved, and loaded without executing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from shels.errors import ArchitectureError, unknown_name
+
+Shape = tuple[int, ...]
+
+# Each layer that a chain may hold, with the arguments that describe it whole.
+_LAYERS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
+    "Conv2d": (nn.Conv2d, ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation")),
+    "Linear": (nn.Linear, ("in_features", "out_features")),
+    "ReLU": (nn.ReLU, ()),
+    "MaxPool2d": (nn.MaxPool2d, ("kernel_size", "stride", "padding", "ceil_mode")),
+    "AvgPool2d": (nn.AvgPool2d, ("kernel_size", "stride", "padding", "ceil_mode")),
+    "AdaptiveAvgPool2d": (nn.AdaptiveAvgPool2d, ("output_size",)),
+    "AdaptiveMaxPool2d": (nn.AdaptiveMaxPool2d, ("output_size",)),
+    "Flatten": (nn.Flatten, ("start_dim", "end_dim")),
+    "Dropout": (nn.Dropout, ("p",)),
+    "Dropout2d": (nn.Dropout2d, ("p",)),
+    "Identity": (nn.Identity, ()),
+}
+_KEEPS_FEATURES = {"MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "AdaptiveMaxPool2d"}
+_KEEPS_FEATURES |= {"Flatten", "Dropout", "Dropout2d", "Identity"}
+
+
+def feature_count(body: nn.Sequential, shape: Shape) -> int:
+    """Return the width of a chain's features; a chain that SHELS cannot work on is refused."""
+    kinds = [type(layer).__name__ for layer in body]
+    last = next((kind for kind in reversed(kinds) if kind not in _KEEPS_FEATURES), "nothing")
+    if last != "ReLU":
+        raise ArchitectureError(
+            f"the chain must end in ReLU, then pooling, Flatten or Dropout at most; it ends in {last}. "
+            "A class is told by which features fire, so features must not be negative: add nn.ReLU()"
+        )
+    if not any(isinstance(layer, nn.Conv2d | nn.Linear) for layer in body):
+        raise ArchitectureError("the chain has no layer with weights; add nn.Conv2d or nn.Linear")
+    with torch.no_grad():
+        try:
+            out = body(torch.zeros(1, *shape))
+        except (RuntimeError, ValueError) as error:
+            raise ArchitectureError(f"the chain does not fit inputs of shape {shape}: {error}") from error
+    if out.ndim != 2:
+        raise ArchitectureError(
+            f"the chain gives features of shape {tuple(out.shape[1:])}; end it in nn.Flatten()"
+        )
+    return int(out.shape[1])
+
+
+def describe(chain: nn.Sequential) -> list[dict[str, Any]]:
+    """Return a chain as plain data, a table per layer, fit for JSON."""
+    if not isinstance(chain, nn.Sequential):
+        raise ArchitectureError(
+            f"a network of one's own must be an nn.Sequential, got {type(chain).__name__}"
+        )
+    return [_describe_layer(layer) for layer in flat(chain)]
+
+
+def rebuild(description: Sequence[dict[str, Any]]) -> nn.Sequential:
+    """Return the chain that `describe` told of, its weights unset."""
+    with torch.device("meta"):
+        layers = [_rebuild_layer(dict(item)) for item in description]
+    return nn.Sequential(*layers).to_empty(device="cpu")
+
+
+def flat(chain: nn.Sequential) -> nn.Sequential:
+    """Return the same layers with no chain inside the chain."""
+    layers: list[nn.Module] = []
+    for layer in chain:
+        layers += flat(layer) if isinstance(layer, nn.Sequential) else [layer]
+    return nn.Sequential(*layers)
+
+
+def _describe_layer(layer: nn.Module) -> dict[str, Any]:
+    kind = type(layer).__name__
+    if kind not in _LAYERS or type(layer) is not _LAYERS[kind][0]:
+        reason = (
+            "it has weights that the group sparsity does not know" if list(layer.parameters()) else "unknown"
+        )
+        raise ArchitectureError(
+            f"layer {kind} cannot be part of a chain ({reason}); possible: {', '.join(_LAYERS)}"
+        )
+    if isinstance(layer, nn.Conv2d) and (layer.groups != 1 or layer.padding_mode != "zeros"):
+        raise ArchitectureError("Conv2d must have groups=1 and zero padding: a unit is one input channel")
+    out = {"kind": kind, **{name: getattr(layer, name) for name in _LAYERS[kind][1]}}
+    if isinstance(layer, nn.Conv2d | nn.Linear):
+        out["bias"] = layer.bias is not None
+    return out
+
+
+def _rebuild_layer(item: dict[str, Any]) -> nn.Module:
+    kind = item.pop("kind", None)
+    if kind not in _LAYERS:
+        raise ArchitectureError(unknown_name("layer", kind, _LAYERS))
+    options = {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}
+    try:
+        return _LAYERS[kind][0](**options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArchitectureError(f"layer {kind} cannot be made from {item}: {error}") from error

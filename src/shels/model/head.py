@@ -1,0 +1,32 @@
+"""The last layer: one weight vector per class."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+
+class CosineHead(nn.Module):
+    """Class scores as cosines, which press the classes towards orthogonal, so exclusive, features.
+
+    No bias and no scale: the network learns which features fire, not how strongly.
+    """
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(classes, features))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the cosine of each class's weights and the features, Eq. (1): (n, d) -> (n, classes).
+
+        A feature vector of zeros has cosine 0 with everything.
+        """
+        return F.linear(F.normalize(features, eps=1e-8), F.normalize(self.weight, eps=1e-8))
+
+
+class LinearHead(nn.Linear):
+    """An ordinary linear layer, to compare the cosine head with."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__(features, classes)

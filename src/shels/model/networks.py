@@ -1,0 +1,172 @@
+"""Networks: chains of layers with a head, every architecture of the paper from one builder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from shels.config import NetworkSettings
+from shels.errors import ArchitectureError, SettingsError, unknown_name
+from shels.model.chains import Shape, describe, feature_count, flat, rebuild
+from shels.model.head import CosineHead, LinearHead
+from shels.model.pretrained import load_vgg16
+from shels.runtime import generator
+
+_HEADS: dict[str, type[CosineHead | LinearHead]] = {"cosine": CosineHead, "linear": LinearHead}
+
+
+class Network(nn.Module):
+    """A chain of layers that ends in high-level features, and a head with one row of weights per class."""
+
+    def __init__(self, body: nn.Sequential, head: CosineHead | LinearHead) -> None:
+        super().__init__()
+        self.body = body
+        self.head = head
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Return the high-level features that the head sees: (n, *shape) -> (n, d), none negative."""
+        features: Tensor = self.body(inputs)
+        return features
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the class scores that training uses, cosines with the cosine head: (n, classes)."""
+        scores: Tensor = self.head(self.features(inputs))
+        return scores
+
+    def weight_names(self) -> list[str]:
+        """Return the names of the weight matrices in order of depth, the head last (no biases)."""
+        return [name for name, value in self.named_parameters() if value.ndim > 1]
+
+
+def build(settings: NetworkSettings, shape: Shape, classes: int, seed: int) -> Network:
+    """Return a fresh network for inputs of `shape`, Xavier-initialised from the seed, biases zero."""
+    name = automatic(shape) if settings.architecture == "auto" else settings.architecture
+    if name not in ARCHITECTURES:
+        raise SettingsError(unknown_name("architecture", name, ["auto", *ARCHITECTURES]))
+    if settings.weights is not None and name != "vgg16":
+        raise SettingsError(f'pretrained weights fit the architecture "vgg16", not {name!r}')
+    with torch.device("meta"):  # no draw from the global generator
+        body = ARCHITECTURES[name](shape)
+    body.to_empty(device="cpu")
+    initialise(body, generator(seed, "body"))
+    if settings.weights is not None:
+        load_vgg16(dict(body.named_parameters()), Path(settings.weights))
+    return attach_head(body, shape, settings.head, classes, seed)
+
+
+def from_chain(chain: nn.Sequential, shape: Shape, head: str, classes: int, seed: int) -> Network:
+    """Return a network on a chain of the user's own, its weights kept as they come."""
+    body = rebuild(describe(chain))
+    body.load_state_dict(flat(chain).state_dict())
+    return attach_head(body, shape, head, classes, seed)
+
+
+def attach_head(body: nn.Sequential, shape: Shape, head: str, classes: int, seed: int) -> Network:
+    """Return the network with a fresh head, after checking that the chain can carry one."""
+    features = feature_count(body, shape)
+    with torch.device("meta"):
+        module = _HEADS[head](features, classes)
+    module.to_empty(device="cpu")
+    initialise(module, generator(seed, "head"))
+    return Network(body, module)
+
+
+def initialise(module: nn.Module, draw: torch.Generator) -> None:
+    """Fill every weight by Xavier's uniform rule and every bias with zero, as the authors do."""
+    for value in module.parameters():
+        if value.ndim > 1:
+            nn.init.xavier_uniform_(value, generator=draw)
+        else:
+            nn.init.zeros_(value)
+
+
+# The architectures ------------------------------------------------------------------------------------
+
+
+def automatic(shape: Shape) -> str:
+    """Return the architecture for inputs of one's own."""
+    if len(shape) == 1:
+        return "vectors"
+    return "small" if min(shape[1:]) < 16 else "six-conv-256"
+
+
+def six_conv(shape: Shape, linear: Sequence[int]) -> nn.Sequential:
+    """Return the paper's six convolutions, pooled after every second, and the given linear layers."""
+    return _conv_chain(shape, ((32, 32), (64, 64), (128, 128)), linear)
+
+
+def _conv_chain(shape: Shape, blocks: Sequence[Sequence[int]], linear: Sequence[int]) -> nn.Sequential:
+    channels, height, width = _image_shape(shape, 2 ** len(blocks))
+    layers: list[nn.Module] = []
+    for block in blocks:
+        for out in block:
+            layers += [nn.Conv2d(channels, out, 3, padding=1), nn.ReLU()]
+            channels = out
+        layers.append(nn.MaxPool2d(2))
+    side = 2 ** len(blocks)
+    flat = channels * (height // side) * (width // side)
+    return nn.Sequential(*layers, nn.Flatten(), *_linear_chain(flat, linear))
+
+
+def _linear_chain(width: int, linear: Sequence[int]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for out in linear:
+        layers += [nn.Linear(width, out), nn.ReLU()]
+        width = out
+    return nn.Sequential(*layers)
+
+
+def _small(shape: Shape) -> nn.Sequential:
+    """Return a chain for images of a few pixels, such as the embedded digits."""
+    return _conv_chain(shape, ((32, 32), (64,)), (128,))
+
+
+def _vectors(shape: Shape) -> nn.Sequential:
+    """Return linear layers for embeddings and tables."""
+    if len(shape) != 1:
+        raise ArchitectureError(f'architecture "vectors" needs vectors (n, d), got inputs of shape {shape}')
+    return _linear_chain(shape[0], (256, 128))
+
+
+def _vgg16(shape: Shape) -> nn.Sequential:
+    """Return VGG16 up to its last hidden layer."""
+    channels, _, _ = _image_shape(shape, 32)
+    layers: list[nn.Module] = []
+    for block in ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512)):
+        for out in block:
+            layers += [nn.Conv2d(channels, out, 3, padding=1), nn.ReLU()]
+            channels = out
+        layers.append(nn.MaxPool2d(2))
+    hidden = [
+        nn.Linear(512 * 49, 4096),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(4096, 4096),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+    ]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(7), nn.Flatten(), *hidden)
+
+
+def _image_shape(shape: Shape, least: int) -> Shape:
+    if len(shape) != 3:
+        raise ArchitectureError(f"a convolutional network needs images, got inputs of shape {shape}")
+    if min(shape[1:]) < least:
+        raise ArchitectureError(
+            f"this network needs images of {least} pixels or more a side, got {shape[1]}x{shape[2]}; "
+            'set image_size, or take architecture "auto"'
+        )
+    return shape
+
+
+ARCHITECTURES: dict[str, Callable[[Shape], nn.Sequential]] = {
+    "six-conv-256": lambda shape: six_conv(shape, (256,)),  # MNIST, FMNIST
+    "six-conv-1024-512": lambda shape: six_conv(shape, (1024, 512)),  # SVHN
+    "six-conv-2048-512": lambda shape: six_conv(shape, (2048, 512)),  # GTSRB, CIFAR10 within
+    "vgg16": _vgg16,  # CIFAR10 across
+    "small": _small,
+    "vectors": _vectors,
+}

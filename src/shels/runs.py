@@ -1,0 +1,152 @@
+"""A training as it stands: what changes while it runs, and how it survives being cut off at any moment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shels.config import Adam, Optimiser, to_dict
+from shels.data.samples import Samples
+from shels.errors import ModelFileError
+from shels.files import read_metadata, read_tensors, to_bytes, write_whole
+
+Params = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Check:
+    """How a training stood at one validation."""
+
+    step: int
+    epoch: float
+    training_loss: float
+    validation_loss: float
+    validation_accuracy: float
+
+
+def fingerprint(
+    network: nn.Module,
+    training: Samples,
+    validation: Samples,
+    settings: Any,
+    seed: int,
+    state: Mapping[str, Tensor] | None,
+) -> str:
+    """Return a digest of all that decides a training, so that a checkpoint is never taken for another's."""
+    digest = hashlib.blake2b(json.dumps([to_dict(settings), seed], sort_keys=True).encode(), digest_size=16)
+    tensors = [training.inputs, training.labels, validation.inputs, validation.labels]
+    for value in [*tensors, *network.state_dict().values(), *(state or {}).values()]:
+        digest.update(str((value.shape, value.dtype)).encode())
+        digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+class Checkpoint:
+    """The checkpoint file of one training, or none where no path was given."""
+
+    def __init__(self, path: Path | None, identity: str) -> None:
+        self.path, self.identity = path, identity
+
+    def write(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Replace the checkpoint by this state, whole or not at all."""
+        if self.path is not None:
+            notes = {"identity": self.identity, "facts": json.dumps(facts)}
+            write_whole(self.path, to_bytes(tensors, notes))
+
+    def read(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return the stored state, or None where there is none; another training's is refused."""
+        if self.path is None or not self.path.exists():
+            return None
+        metadata = read_metadata(self.path)
+        if metadata.get("identity") != self.identity:
+            raise ModelFileError(
+                f"{self.path} belongs to a training with other data, settings or seed; "
+                "delete it to start afresh, or choose another output folder"
+            )
+        return read_tensors(self.path), json.loads(metadata["facts"])
+
+
+@dataclass
+class Run:
+    """Everything that changes while a network trains, and so everything a checkpoint holds."""
+
+    params: Params
+    settings: Optimiser
+    step: int = 0
+    seconds: float = 0.0
+    checks: list[Check] = field(default_factory=list)
+    best_params: Params = field(default_factory=dict)
+    optimiser: torch.optim.Optimizer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.optimiser = build_optimiser(self.settings, list(self.params.values()))
+
+    @property
+    def best(self) -> Check:
+        """The check with the lowest validation loss, the first of equals."""
+        return min(self.checks, key=lambda check: check.validation_loss)
+
+    def exhausted(self, patience: int | None) -> bool:
+        """Tell whether the best check is `patience` checks ago."""
+        if patience is None or not self.checks:
+            return False
+        return len(self.checks) - 1 - self.checks.index(self.best) >= patience
+
+    def record(self, check: Check, seconds: float) -> None:
+        """Note a check, and keep its weights if they are the best so far."""
+        self.checks.append(check)
+        self.seconds = seconds
+        if self.best is check:
+            self.best_params = {name: value.detach().clone() for name, value in self.params.items()}
+
+    def save(self, store: Checkpoint) -> None:
+        """Write the run to its checkpoint."""
+        tensors = {f"params/{name}": value for name, value in self.params.items()}
+        tensors |= {f"best/{name}": value for name, value in self.best_params.items()}
+        for name, value in self.params.items():
+            for key, item in self.optimiser.state[value].items():
+                tensors[f"optimiser/{key}/{name}"] = item
+        facts: dict[str, Any] = {"step": self.step, "seconds": self.seconds}
+        store.write(tensors, facts | {"checks": [vars(check) for check in self.checks]})
+
+    def restore(self, store: Checkpoint) -> None:
+        """Take up the run where its checkpoint left it, if there is one."""
+        found = store.read()
+        if found is None:
+            return
+        tensors, facts = found
+        self.step, self.seconds = facts["step"], facts["seconds"]
+        self.checks = [Check(**check) for check in facts["checks"]]
+        for name, value in self.params.items():
+            with torch.no_grad():
+                value.copy_(tensors[f"params/{name}"])
+            self.best_params[name] = torch.empty_like(value).copy_(tensors[f"best/{name}"]).detach()
+            for key in [key for key in tensors if key.startswith("optimiser/") and key.endswith(f"/{name}")]:
+                self.optimiser.state[value][key.split("/")[1]] = _like(tensors[key], value)
+
+
+def _like(saved: Tensor, value: Tensor) -> Tensor:
+    """Return a saved optimiser tensor on the device and, where the shapes agree, in the layout of `value`."""
+    if saved.shape == value.shape:
+        return torch.empty_like(value, requires_grad=False).copy_(saved)
+    return saved.to(value.device)
+
+
+def build_optimiser(settings: Optimiser, params: list[Tensor]) -> torch.optim.Optimizer:
+    """Return torch's optimiser for the settings, fused: one pass over memory a step."""
+    if isinstance(settings, Adam):
+        return torch.optim.Adam(params, lr=settings.learning_rate, fused=True)
+    return torch.optim.SGD(
+        params,
+        lr=settings.learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )

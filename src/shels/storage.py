@@ -1,0 +1,184 @@
+"""A learner on disk: `model.json` for people and programs, safetensors for numbers; nothing executable.
+
+    model.json                    format version, classes, thresholds, settings, network as plain data, report
+    network-DIGEST.safetensors    every weight
+    detector-DIGEST.safetensors   preparation and calibration scores
+
+`model.json` names the other two by their digests and is put in place last, so that a directory holds the old
+model or the new one at every moment, never a mixture.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shels._version import __version__
+from shels.config import from_dict, to_dict
+from shels.data.preparation import Preparation
+from shels.detection import Detector
+from shels.errors import ModelFileError, ShelsError
+from shels.files import read_tensors, to_bytes, write_whole
+from shels.model.chains import describe, rebuild
+from shels.model.networks import Network, attach_head
+
+FORMAT, VERSION = "shels-model", 1
+_PARTS = ("network", "detector")
+
+Fields = dict[str, Any]  # the fields of a Learner
+
+
+def save(directory: Path, learner: Fields) -> None:
+    """Write a learner's fields into a directory that is new, empty or holds a model already."""
+    _check_classes(learner["classes"])
+    _check_target(directory)
+    files = {}
+    for part, tensors in _tensors(learner).items():
+        data = to_bytes(tensors)
+        digest = hashlib.sha256(data).hexdigest()
+        files[part] = digest
+        write_whole(directory / _file_name(part, digest), data)
+    write_whole(directory / "model.json", json.dumps(_document(learner, files), indent=1) + "\n")
+    for path in directory.glob("*-*.safetensors"):
+        if path.name not in {_file_name(part, digest) for part, digest in files.items()}:
+            path.unlink()
+
+
+def load(directory: Path, device: torch.device) -> Fields:
+    """Return the fields of the learner in a directory, every part checked against the others."""
+    document = _read_document(directory)
+    try:
+        parts = {part: _read_part(directory, part, document["files"][part]) for part in _PARTS}
+        network = _network(document, parts["network"])
+        network.to(device)
+        return {
+            "network": network,
+            "classes": tuple(document["classes"]),
+            "detector": _detector(document, parts["detector"], network),
+            "preparation": _preparation(document, parts["detector"]),
+            "settings": from_dict(document["settings"]),
+            "seed": document["seed"],
+            "report": document["report"],
+        }
+    except ModelFileError:
+        raise
+    except (ShelsError, KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+        raise ModelFileError(f"{directory / 'model.json'} does not describe a model: {error!r}") from error
+
+
+def _document(learner: Fields, files: dict[str, str]) -> dict[str, Any]:
+    preparation = learner["preparation"]
+    return {
+        "format": FORMAT,
+        "format_version": VERSION,
+        "shels_version": __version__,
+        "classes": list(learner["classes"]),
+        "thresholds": learner["detector"].thresholds.tolist(),
+        "settings": to_dict(learner["settings"]),
+        "seed": learner["seed"],
+        "preparation": {"shape": list(preparation.shape), "image_fit": preparation.image_fit},
+        "network": describe(learner["network"].body),
+        "files": files,
+        "report": learner["report"],
+    }
+
+
+def _tensors(learner: Fields) -> dict[str, dict[str, Tensor]]:
+    detector = {f"calibration/{i}": scores for i, scores in enumerate(learner["detector"].calibration)}
+    for name in ("mean", "sd"):
+        value = getattr(learner["preparation"], name)
+        if value is not None:
+            detector[f"preparation/{name}"] = value
+    return {"network": learner["network"].state_dict(), "detector": detector}
+
+
+def _network(document: dict[str, Any], weights: dict[str, Tensor]) -> Network:
+    body = rebuild(document["network"])
+    shape = tuple(document["preparation"]["shape"])
+    head = document["settings"]["network"]["head"]
+    network = attach_head(body, shape, head, len(document["classes"]), seed=0)
+    own = network.state_dict()
+    for name in own.keys() | weights.keys():
+        theirs = tuple(weights[name].shape) if name in weights else "missing"
+        ours = tuple(own[name].shape) if name in own else "not in the network"
+        if theirs != ours:
+            raise ModelFileError(f"the network file: {name} is {theirs}, model.json says {ours}")
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+def _detector(document: dict[str, Any], parts: dict[str, Tensor], network: Network) -> Detector:
+    weight = network.head.weight.detach()
+    thresholds, classes = document["thresholds"], document["classes"]
+    if len(set(classes)) != len(classes) or len(thresholds) != len(classes):
+        raise ModelFileError(f"model.json has {len(thresholds)} thresholds for the classes {classes}")
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in thresholds):
+        raise ModelFileError(f"model.json: thresholds must be finite numbers, got {thresholds}")
+    detector = Detector(weight, from_dict(document["settings"]).rule)
+    detector.thresholds = torch.tensor(thresholds, dtype=weight.dtype, device=weight.device)
+    detector.calibration = tuple(parts[f"calibration/{i}"].to(weight.device) for i in range(len(classes)))
+    return detector
+
+
+def _preparation(document: dict[str, Any], parts: dict[str, Tensor]) -> Preparation:
+    said = document["preparation"]
+    mean, sd = parts.get("preparation/mean"), parts.get("preparation/sd")
+    return Preparation(tuple(said["shape"]), said["image_fit"], mean, sd)
+
+
+def _read_document(directory: Path) -> dict[str, Any]:
+    path = directory / "model.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ModelFileError(f"{directory} holds no model: {path} does not exist") from error
+    except (ValueError, OSError) as error:
+        raise ModelFileError(f"{path} is damaged: {error}") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ModelFileError(f"{path} is not a shels model")
+    if document.get("format_version") != VERSION:
+        raise ModelFileError(
+            f"{path} has format version {document.get('format_version')!r}, this shels ({__version__}) reads "
+            f"{VERSION}; use the shels that wrote it ({document.get('shels_version')})"
+        )
+    return document
+
+
+def _read_part(directory: Path, part: str, digest: str) -> dict[str, Tensor]:
+    path = directory / _file_name(part, digest)
+    tensors = read_tensors(path)
+    if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        raise ModelFileError(f"{path} is not the file that was saved: its checksum differs")
+    return tensors
+
+
+def _file_name(part: str, digest: str) -> str:
+    return f"{part}-{digest[:12]}.safetensors"
+
+
+def _check_classes(classes: tuple[Any, ...]) -> None:
+    for name in classes:
+        if not isinstance(name, str | int | float | bool):
+            raise ModelFileError(f"class {name!r} cannot be saved: use text or numbers as labels")
+
+
+def _check_target(directory: Path) -> None:
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise ModelFileError(f"{directory} is a file; name a directory to save the model in")
+    ours = re.compile(
+        rf"model\.json|checkpoint\.safetensors|({'|'.join(_PARTS)})-[0-9a-f]{{12}}\.safetensors|\..*"
+    )
+    strangers = sorted(path.name for path in directory.iterdir() if not ours.fullmatch(path.name))
+    if strangers:
+        raise ModelFileError(
+            f"{directory} holds other files ({strangers[0]}); name a directory for the model alone"
+        )
