@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from shels.config import AcceptShare, MeanMinusSd, ThresholdRule
@@ -148,6 +149,21 @@ def calibration_scores(own: Sequence[Tensor], apart: Sequence[Tensor]) -> tuple[
         enough = len(scores) >= _LEAST_OF_ITS_OWN
         chosen.append((scores if enough else m + d * pooled).sort().values)
     return tuple(chosen)
+
+
+def fit_temperature(scores: Tensor, labels: Tensor) -> float:
+    """Return the divisor of class scores that makes their softmax most likely on held-out samples.
+
+    scores: (n, classes), labels: (n,). Raw products have no natural scale; this gives probabilities one.
+    """
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415
+
+    scores, labels = scores.double().cpu(), labels.cpu()
+
+    def surprise(log_temperature: float) -> float:
+        return float(F.cross_entropy(scores / math.exp(log_temperature), labels))
+
+    return math.exp(minimize_scalar(surprise, bounds=(-7.0, 7.0), method="bounded").x)
 
 
 def _by_class(scores: Tensor, labels: Tensor, *, correct_only: bool) -> list[Tensor]:

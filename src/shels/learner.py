@@ -16,7 +16,7 @@ from shels.config import Settings
 from shels.data.preparation import Preparation, prepare_for
 from shels.data.samples import Label, Samples
 from shels.data.splits import hold_out
-from shels.detection import Detector, Verdicts, signatures
+from shels.detection import Detector, Verdicts, fit_temperature, signatures
 from shels.errors import DataError
 from shels.model.networks import Network, build, from_chain
 from shels.training import Fit, Progress, TrialData, fit, shels_loss
@@ -32,6 +32,8 @@ class Learner:
     preparation: Preparation
     settings: Settings
     seed: int
+    temperature: float = 1.0
+    """What class scores are divided by to become probabilities."""
     report: dict[str, Any] = field(default_factory=dict)
     """How it came about: samples, best check, held-out acceptance, exclusivity."""
 
@@ -54,6 +56,10 @@ class Learner:
 
     def _features(self, inputs: Tensor) -> Tensor:
         return self.network.features(self.preparation(inputs.to(self.device)))
+
+    def probabilities(self, inputs: Tensor) -> Tensor:
+        """Return the probability of each class, taking it that one of them is right: (n, classes)."""
+        return (self.detector.class_scores(self.features(inputs)) / self.temperature).softmax(dim=1)
 
     def judge(self, inputs: Tensor) -> Verdicts:
         """Return class or novel for each input."""
@@ -144,10 +150,11 @@ def _network(
 
 
 def _calibrate(learner: Learner, training: Samples, validation: Samples) -> None:
-    """Set the detector's thresholds from training samples and from those held out."""
+    """Set thresholds and temperature from training samples and from those held out."""
     to = learner.device
     apart = learner.features(validation.inputs), validation.labels.to(to)
     learner.detector.fit(learner.features(training.inputs), training.labels.to(to), apart, learner.classes)
+    learner.temperature = fit_temperature(learner.detector.class_scores(apart[0]), apart[1])
 
 
 def _report(learner: Learner, training: Samples, validation: Samples, went: Fit) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import numbers
 import secrets
 
+import numpy as np
 import torch
 
 from shels.errors import SettingsError
@@ -41,6 +43,14 @@ def generator(seed: int, *purpose: object) -> torch.Generator:
     return torch.Generator().manual_seed(derived_seed(seed, *purpose))
 
 
-def fresh_seed() -> int:
-    """Return a seed nobody chose, for runs that were given none."""
-    return secrets.randbelow(2**31)
+def seed_from(random_state: int | np.random.RandomState | None) -> int:
+    """Return a seed from what scikit-learn calls a random state; None draws one that nobody chose."""
+    if random_state is None:
+        return secrets.randbelow(2**31)
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, numbers.Integral) and random_state >= 0:
+        return int(random_state)
+    raise SettingsError(
+        f"random_state must be None, a RandomState or an int of 0 or more, got {random_state!r}"
+    )

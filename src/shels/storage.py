@@ -65,6 +65,7 @@ def load(directory: Path, device: torch.device) -> Fields:
             "preparation": _preparation(document, parts["detector"]),
             "settings": from_dict(document["settings"]),
             "seed": document["seed"],
+            "temperature": float(document["temperature"]),
             "report": document["report"],
         }
     except ModelFileError:
@@ -83,6 +84,7 @@ def _document(learner: Fields, files: dict[str, str]) -> dict[str, Any]:
         "thresholds": learner["detector"].thresholds.tolist(),
         "settings": to_dict(learner["settings"]),
         "seed": learner["seed"],
+        "temperature": learner["temperature"],
         "preparation": {"shape": list(preparation.shape), "image_fit": preparation.image_fit},
         "network": describe(learner["network"].body),
         "files": files,

@@ -1,0 +1,259 @@
+"""The data sets that shels knows by name, and one way to load those and your own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shels.data import official, own
+from shels.data.images import check_form, conform
+from shels.data.samples import DataSet
+from shels.errors import DataError, MissingDataError, SettingsError, unknown_name
+
+VARIABLE = "SHELS_DATA"
+
+
+@dataclass(frozen=True)
+class OfficialFile:
+    """A file as its makers distribute it; md5 is the checksum that they or torchvision publish."""
+
+    name: str
+    url: str
+    md5: str
+
+
+@dataclass(frozen=True)
+class NamedSet:
+    """A well-known data set: what it is, where it comes from, how it is found and read.
+
+    find: the files under a data directory, or MissingDataError; None where the set needs no file.
+    any_size: its images have many sizes, and `read` takes the one to resize them to.
+    """
+
+    name: str
+    title: str
+    class_count: int
+    train_count: int
+    test_count: int
+    files: tuple[OfficialFile, ...]
+    homepage: str
+    licence: str
+    read: Callable[..., DataSet]
+    find: Callable[[Path], list[Path]] | None = None
+    any_size: bool = False
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One line of the listing: a named set, whether it is here, where, and what is wrong with it."""
+
+    name: str
+    title: str
+    classes: int
+    train: int
+    test: int
+    present: bool
+    where: str
+    problem: str = ""
+
+
+def _files(base: str, *files: tuple[str, str]) -> tuple[OfficialFile, ...]:
+    return tuple(OfficialFile(name, base + name, md5) for name, md5 in files)
+
+
+_SETS = (
+    NamedSet(
+        "digits",
+        "scikit-learn's 8x8 digits",
+        10,
+        1257,
+        540,
+        (),
+        "https://scikit-learn.org/stable/datasets/toy_dataset.html",
+        "CC BY 4.0 (UCI)",
+        official.read_digits,
+    ),
+    NamedSet(
+        "mnist",
+        "MNIST handwritten digits",
+        10,
+        60_000,
+        10_000,
+        _files(
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+            ("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+            ("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"),
+            ("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
+            ("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
+        ),
+        "http://yann.lecun.com/exdb/mnist/",
+        "none stated (LeCun, Cortes, Burges)",
+        official.read_mnist,
+        official.files_of_mnist,
+    ),
+    NamedSet(
+        "fmnist",
+        "Fashion-MNIST articles of clothing",
+        10,
+        60_000,
+        10_000,
+        _files(
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            ("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+            ("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe"),
+            ("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79"),
+            ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
+        ),
+        "https://github.com/zalandoresearch/fashion-mnist",
+        "MIT",
+        official.read_fmnist,
+        official.files_of_fmnist,
+    ),
+    NamedSet(
+        "cifar10",
+        "CIFAR-10 photographs of things",
+        10,
+        50_000,
+        10_000,
+        _files(
+            "https://www.cs.toronto.edu/~kriz/",
+            ("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
+        ),
+        "https://www.cs.toronto.edu/~kriz/cifar.html",
+        "none stated (Krizhevsky)",
+        official.read_cifar10,
+        official.files_of_cifar10,
+    ),
+    NamedSet(
+        "svhn",
+        "Street View House Numbers, cropped",
+        10,
+        73_257,
+        26_032,
+        _files(
+            "http://ufldl.stanford.edu/housenumbers/",
+            ("train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
+            ("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
+        ),
+        "http://ufldl.stanford.edu/housenumbers/",
+        "non-commercial use",
+        official.read_svhn,
+        official.files_of_svhn,
+    ),
+    NamedSet(
+        "gtsrb",
+        "German traffic signs",
+        43,
+        39_209,
+        12_630,
+        _files(
+            "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370/",
+            ("GTSRB_Final_Training_Images.zip", "f33fd80ac59bff73c82d25ab499e03a3"),
+            ("GTSRB_Final_Test_Images.zip", "c7e4e6327067d32654124b0fe9e82185"),
+            ("GTSRB_Final_Test_GT.zip", "fe31e9c9270bbcd7b84b7f21a9d9d9e5"),
+        ),
+        "https://benchmark.ini.rub.de/gtsrb_dataset.html",
+        "none stated (Stallkamp and others)",
+        official.read_gtsrb,
+        official.files_of_gtsrb,
+        any_size=True,
+    ),
+)
+NAMED: dict[str, NamedSet] = {each.name: each for each in _SETS}
+
+
+def named_set(name: str) -> NamedSet:
+    """Return what is known about a named set."""
+    if name not in NAMED:
+        raise SettingsError(unknown_name("data set", name, NAMED))
+    return NAMED[name]
+
+
+def data_directory(explicit: str | Path | None = None) -> Path:
+    """Return where data lie: the one given, else $SHELS_DATA, else ~/.shels/data."""
+    chosen = explicit or os.environ.get(VARIABLE) or Path.home() / ".shels" / "data"
+    return Path(chosen).expanduser()
+
+
+def load_named(name: str, data_dir: str | Path | None = None, size: int | None = None) -> DataSet:
+    """Return a named set from DIR/NAME.npz or its official files; size resizes the images."""
+    wanted = named_set(name)
+    check_form(size, None)
+    directory = data_directory(data_dir)
+    packed = directory / f"{name}.npz"
+    if wanted.find is not None and packed.is_file():
+        return _conformed(official.read_named_npz(packed, name, wanted.class_count), size)
+    try:
+        if wanted.any_size and size is not None:
+            return wanted.read(directory, size)
+        return _conformed(wanted.read(directory), size)
+    except MissingDataError as error:
+        raise MissingDataError(f"{error}, nor is there {packed}; {_how_to_get(wanted)}") from error
+
+
+def listing(data_dir: str | Path | None = None) -> list[Listed]:
+    """Return one line for each named set: whether it is here, where, and how much it holds."""
+    return [_listed(each, data_directory(data_dir)) for each in NAMED.values()]
+
+
+def load(
+    spec: str | Path, data_dir: str | Path | None = None, size: int | None = None, channels: str | None = None
+) -> DataSet:
+    """Return a named set, an .npz file or a folder of class folders, whichever `spec` is.
+
+    A Path, or text that is no name of a set, is a path. size and channels give images their form.
+    Data without a test part get an empty one.
+    """
+    path = Path(spec).expanduser()
+    if isinstance(spec, str) and spec in NAMED:
+        return _conformed(load_named(spec, data_dir, size), None, channels)
+    if path.is_dir():
+        return own.read_folder(path, size, channels)
+    if path.is_file():
+        if path.suffix.lower() != ".npz":
+            raise DataError(
+                f"{path} is neither an .npz file nor a folder; give one of these, or a data set's name"
+            )
+        return _conformed(own.read_npz(path), size, channels)
+    message = unknown_name("data set", spec, NAMED)
+    raise MissingDataError(f"{message}, and there is no file or folder {str(path)!r} either")
+
+
+def _conformed(data: DataSet, size: int | None, channels: str | None = None) -> DataSet:
+    return replace(data, train=conform(data.train, size, channels), test=conform(data.test, size, channels))
+
+
+def _how_to_get(wanted: NamedSet) -> str:
+    return (
+        f"run `shels data download {wanted.name}`, or fetch the files by hand from {wanted.homepage}, "
+        f"or put {wanted.name}.npz there with the arrays x_train, y_train, x_test, y_test"
+    )
+
+
+def _listed(each: NamedSet, directory: Path) -> Listed:
+    line = Listed(
+        each.name, each.title, each.class_count, each.train_count, each.test_count, present=True, where=""
+    )
+    packed = directory / f"{each.name}.npz"
+    if each.find is None:
+        return replace(line, where="comes with scikit-learn")
+    if packed.is_file():
+        return _listed_npz(line, packed)
+    try:
+        files = each.find(directory)
+    except MissingDataError:
+        return replace(line, present=False)
+    return replace(line, where=str(files[0] if len(files) == 1 else files[0].parent))
+
+
+def _listed_npz(line: Listed, path: Path) -> Listed:
+    try:
+        labels = own.npz_arrays(path, only=("y_train", "y_test"))
+    except DataError as error:
+        return replace(line, where=str(path), problem=str(error))
+    missing = [key for key in ("y_train", "y_test") if key not in labels]
+    if missing:
+        return replace(line, where=str(path), problem=f"{path} has no array {missing[0]!r}")
+    return replace(line, where=str(path), train=len(labels["y_train"]), test=len(labels["y_test"]))

@@ -1,0 +1,144 @@
+"""Which samples train and which validate; which classes are known and which novel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shels import runtime
+from shels.data.samples import DataSet, Label, Samples
+from shels.errors import SettingsError, unknown_name
+
+# The class orders of the ten trials in the authors' own runs; the first classes are the known ones.
+AUTHORS_ORDERS: tuple[tuple[int, ...], ...] = (
+    (9, 5, 2, 4, 7, 1, 0, 8, 6, 3),
+    (2, 1, 0, 4, 6, 5, 7, 8, 3, 9),
+    (2, 4, 8, 3, 9, 0, 5, 7, 6, 1),
+    (6, 9, 3, 5, 7, 0, 2, 8, 4, 1),
+    (6, 0, 2, 8, 9, 1, 3, 4, 5, 7),
+    (2, 0, 6, 3, 8, 7, 5, 9, 4, 1),
+    (2, 6, 7, 8, 0, 1, 5, 4, 3, 9),
+    (0, 8, 3, 6, 7, 1, 9, 4, 5, 2),
+    (2, 6, 3, 8, 1, 7, 0, 4, 5, 9),
+    (6, 9, 7, 1, 5, 8, 0, 4, 2, 3),
+)
+
+
+@dataclass(frozen=True)
+class ClassSplit:
+    """Classes to learn and classes to notice.
+
+    known: two or more, in the order of the labels.
+    novel: the others, none of them known; empty where there is nothing to notice.
+    """
+
+    known: tuple[Label, ...]
+    novel: tuple[Label, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.known) < 2:
+            raise SettingsError(
+                f"at least 2 classes must be known, got {list(self.known)}; name more of them"
+            )
+        for part, classes in (("known", self.known), ("novel", self.novel)):
+            if len(set(classes)) != len(classes):
+                raise SettingsError(f"a {part} class is listed twice in {list(classes)}; name each once")
+        both = [name for name in self.known if name in self.novel]
+        if both:
+            raise SettingsError(f"class {both[0]!r} is both known and novel; leave it in one of the two")
+
+
+def hold_out(samples: Samples, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Return positions to train on and positions to validate on, so that no class lacks either.
+
+    Of each class of two or more, about `share` is held out: at least one sample, never all. Samples
+    with groups are held out by whole groups. Both (n,) int64, sorted, disjoint, together everything.
+    """
+    if not 0 < share < 1:
+        raise SettingsError(f"the held-out share must lie between 0 and 1, got {share}")
+    draws = runtime.generator(seed, "hold-out")
+    held = torch.zeros(len(samples), dtype=torch.bool)
+    for position in range(len(samples.classes)):
+        members = (samples.labels == position).nonzero()[:, 0]
+        groups = members if samples.groups is None else samples.groups[members]
+        held[members] = _held_of_class(groups, share, draws)
+    return (~held).nonzero()[:, 0], held.nonzero()[:, 0]
+
+
+def draw_classes(classes: Sequence[Label], known_count: int, seed: int) -> ClassSplit:
+    """Return a random choice of known classes; the others are novel."""
+    if not 2 <= known_count < len(classes):
+        raise SettingsError(
+            f"the number of known classes must be 2 to {len(classes) - 1} of the {len(classes)}, "
+            f"so that one at least is novel, got {known_count}"
+        )
+    order = torch.randperm(len(classes), generator=runtime.generator(seed, "classes")).tolist()
+    drawn = [classes[i] for i in order]
+    return ClassSplit(tuple(drawn[:known_count]), tuple(drawn[known_count:]))
+
+
+def exact_classes(
+    classes: Sequence[Label], known: Sequence[Label] | None = None, novel: Sequence[Label] | None = None
+) -> ClassSplit:
+    """Return the split with exactly these classes; where one list is None, it takes the rest.
+
+    A name may be text: "3" finds the class 3. With both lists, classes in neither are left out.
+    """
+    if known is None and novel is None:
+        raise SettingsError("name the known classes, the novel ones, or both")
+    found_known = None if known is None else _find_all(known, classes)
+    found_novel = None if novel is None else _find_all(novel, classes)
+    if found_known is None:
+        found_known = _rest(classes, found_novel)
+    elif found_novel is None:
+        found_novel = _rest(classes, found_known)
+    return ClassSplit(tuple(found_known), tuple(found_novel or ()))
+
+
+def authors_split(trial: int, known_count: int = 5) -> ClassSplit:
+    """Return the classes 0-9 as the authors' trial 0-9 divided them, for figures that can be compared."""
+    if not 0 <= trial < len(AUTHORS_ORDERS):
+        raise SettingsError(f"the authors' trials are 0 to {len(AUTHORS_ORDERS) - 1}, got {trial}")
+    order = AUTHORS_ORDERS[trial]
+    if not 2 <= known_count < len(order):
+        raise SettingsError(f"the number of known classes must be 2 to {len(order) - 1}, got {known_count}")
+    return ClassSplit(order[:known_count], order[known_count:])
+
+
+def split_data(data: DataSet, split: ClassSplit) -> tuple[Samples, Samples, Samples]:
+    """Return the known classes to train on, the known to test on, and the novel to test on.
+
+    Labels are positions in split.known, split.known and split.novel.
+    """
+    train_known = data.train.only(split.known)
+    train_known.require_every_class()
+    return train_known, data.test.only(split.known), data.test.only(split.novel)
+
+
+def _held_of_class(groups: Tensor, share: float, draws: torch.Generator) -> Tensor:
+    """Return which samples of one class are held out: a mask, True for whole groups."""
+    distinct, member_of, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
+    order = torch.randperm(len(distinct), generator=draws)
+    held = torch.zeros(len(distinct), dtype=torch.bool)
+    if len(distinct) >= 2:
+        reached = sizes[order].cumsum(0)[:-1]  # samples held out with 1, 2, ... groups, never all
+        count = int((reached - round(share * len(groups))).abs().argmin()) + 1
+        held[order[:count]] = True
+    return held[member_of]
+
+
+def _find_all(names: Sequence[Label], classes: Sequence[Label]) -> list[Label]:
+    by_text = {str(name): name for name in classes}
+    found: list[Label] = []
+    for name in names:
+        if name not in classes and str(name) not in by_text:
+            raise SettingsError(unknown_name("class", name, classes))
+        found.append(name if name in classes else by_text[str(name)])
+    return found
+
+
+def _rest(classes: Sequence[Label], taken: Sequence[Label] | None) -> list[Label]:
+    return [name for name in classes if name not in (taken or ())]

@@ -1,0 +1,190 @@
+"""The Python face: a scikit-learn classifier that may answer "novel"."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from shels import runtime
+from shels.config import AcceptShare, Settings
+from shels.data.arrays import from_arrays, images_or_vectors
+from shels.data.own import from_torch_dataset
+from shels.data.samples import Samples
+from shels.errors import SettingsError
+from shels.learner import Learner, learn
+from shels.presets import preset
+
+Array = NDArray[Any]
+
+
+class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
+    """Classifies what it knows and answers `novel_label` to what it has never seen.
+
+    Parameters
+    ----------
+    preset: "default" accepts 95 % of known samples; "paper" follows the paper's settings and threshold rule.
+    novel_label: the answer for novel samples; -1 becomes "novel" where the classes are strings.
+    random_state: an int for the same result every time, a RandomState, or None.
+    device: "auto", "cpu" or "cuda".
+    network: an architecture by name, or an nn.Sequential of Conv2d, Linear, ReLU, pooling, Flatten and
+        Dropout that ends in ReLU features; None leaves it to the preset.
+    image_size: side that images are resized to; None keeps their own, up to 64 pixels.
+    accept: share of known samples to accept instead of the preset's rule.
+    max_steps: the most optimiser steps to train for; None leaves it to the preset.
+    settings: a whole `shels.config.Settings` in place of the preset.
+
+    After `fit`: `classes_`, `novel_label_`, `learner_`, `n_features_in_`.
+    """
+
+    def __init__(
+        self,
+        preset: str = "default",
+        novel_label: Any = -1,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "auto",
+        *,
+        network: str | nn.Sequential | None = None,
+        image_size: int | None = None,
+        accept: float | None = None,
+        max_steps: int | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.preset = preset
+        self.novel_label = novel_label
+        self.random_state = random_state
+        self.device = device
+        self.network = network
+        self.image_size = image_size
+        self.accept = accept
+        self.max_steps = max_steps
+        self.settings = settings
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
+        """Learn the classes of y. X: images (n, h, w[, c]), vectors (n, d), or a torch Dataset without y."""
+        settings = self._settings()
+        samples = self._samples(X, y)
+        novel_label = resolve_novel_label(self.novel_label, samples.classes)
+        chain = self.network if isinstance(self.network, nn.Module) else None
+        seed = runtime.seed_from(self.random_state)
+        learner = learn(samples, settings, seed=seed, device=self.device, chain=chain)
+        self._adopt(learner, novel_label)
+        return self
+
+    def predict(self, X: Any) -> Array:  # noqa: N803
+        """Return a class or `novel_label_` for each sample: (n,)."""
+        verdicts = self._learner().judge(self._inputs(X))
+        answers = self.classes_[verdicts.predicted.cpu().numpy()]
+        novel = np.asarray([self.novel_label_])
+        mixed = novel.dtype.kind != answers.dtype.kind
+        answers = answers.astype(object if mixed else np.result_type(answers, novel))
+        answers[verdicts.novel.cpu().numpy()] = self.novel_label_
+        return np.asarray(answers)
+
+    def decision_function(self, X: Any) -> Array:  # noqa: N803
+        """Return each sample's score less the threshold of its nearest class: (n,); over 0 is known."""
+        verdicts = self._learner().judge(self._inputs(X))
+        return _numpy(verdicts.score - verdicts.threshold)
+
+    def score_samples(self, X: Any) -> Array:  # noqa: N803
+        """Return each sample's familiarity, its score for the nearest class: (n,)."""
+        return _numpy(self._learner().judge(self._inputs(X)).score)
+
+    def class_scores(self, X: Any) -> Array:  # noqa: N803
+        """Return each sample's similarity to every class: (n, classes)."""
+        learner = self._learner()
+        return _numpy(learner.detector.class_scores(learner.features(self._inputs(X))))
+
+    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+        """Return the probability of each class, taking it that one of them is right: (n, classes)."""
+        return _numpy(self._learner().probabilities(self._inputs(X)))
+
+    def save(self, directory: str | Path) -> None:
+        """Write the learner into a directory: JSON and safetensors, nothing executable."""
+        self._learner().save(directory)
+
+    @classmethod
+    def load(cls, directory: str | Path, **parameters: Any) -> Self:
+        """Return a fitted classifier from a saved learner; `parameters` as for the constructor."""
+        self = cls(**parameters)
+        learner = Learner.load(directory, self.device)
+        self._adopt(learner, resolve_novel_label(self.novel_label, learner.classes))
+        self.n_features_in_ = learner.preparation.shape[-1]
+        return self
+
+    def _settings(self) -> Settings:
+        settings = preset(self.preset) if self.settings is None else self.settings
+        network, training = settings.network, settings.training
+        if isinstance(self.network, str):
+            network = replace(network, architecture=self.network)
+        if self.image_size is not None:
+            network = replace(network, image_size=self.image_size)
+        if self.max_steps is not None:
+            training = replace(training, steps=self.max_steps, epochs=None)
+        rule = settings.rule if self.accept is None else AcceptShare(self.accept)
+        return Settings(network, training, rule)
+
+    def _samples(self, X: Any, y: Any) -> Samples:  # noqa: N803
+        if isinstance(X, torch.utils.data.Dataset):
+            if y is not None:
+                raise SettingsError("a torch Dataset brings its own labels: call fit(dataset) without y")
+            samples = from_torch_dataset(X, size=self.image_size)
+            self.n_features_in_ = samples.inputs.shape[-1]
+            return samples
+        if _is_table(X):
+            X, y = validate_data(self, X, y, dtype="numeric", ensure_min_samples=2)  # noqa: N806
+        else:
+            X = images_or_vectors(X, "X")  # noqa: N806
+            self.n_features_in_ = X.shape[-1]
+        check_classification_targets(y)
+        return from_arrays(X, y, origin="X and y")
+
+    def _inputs(self, X: Any) -> Tensor:  # noqa: N803
+        self._learner()
+        if isinstance(X, torch.utils.data.Dataset):
+            return from_torch_dataset(X).inputs
+        if _is_table(X) and len(self.learner_.preparation.shape) == 1:
+            X = validate_data(self, X, dtype="numeric", reset=False)  # noqa: N806
+        return images_or_vectors(X, "X")
+
+    def _adopt(self, learner: Learner, novel_label: Any) -> None:
+        self.learner_ = learner
+        self.classes_ = np.asarray(learner.classes)
+        self.novel_label_ = novel_label
+
+    def _learner(self) -> Learner:
+        check_is_fitted(self, "learner_")
+        return self.learner_
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+def resolve_novel_label(label: Any, classes: tuple[Any, ...]) -> Any:
+    """Return the answer for novel samples; it must be none of the classes."""
+    if label == -1 and all(isinstance(name, str) for name in classes):
+        label = "novel"
+    if label in classes:
+        raise SettingsError(f"novel_label {label!r} is one of the classes {list(classes)}; choose another")
+    return label
+
+
+def _is_table(x: Any) -> bool:
+    """Tell whether x is for scikit-learn to check: anything but images in an array or tensor."""
+    return getattr(x, "ndim", 2) <= 2 and not isinstance(x, Tensor)
+
+
+def _numpy(values: Tensor) -> Array:
+    return np.asarray(values.double().cpu().numpy())
