@@ -63,13 +63,14 @@ def run(
     measures = learner.evaluate(known, novel)
     batches = show(learner, known, novel, seed)
     learner.save(out / "model")
+    counts = _number(len(split.known)).capitalize(), _number(len(split.novel))
     detection.write(
         out / "report.html",
         learner=learner,
         known=known,
         novel=novel,
         measures=measures,
-        title=f"{_number(len(split.known)).capitalize()} digits known, {_number(len(split.novel))} never seen",
+        title=f"{counts[0]} digits known, {counts[1]} never seen",
         lead=_lead(split, batches),
         extra=[_section(batches)],
     )
@@ -113,8 +114,8 @@ def _lead(split: ClassSplit, batches: list[Batch]) -> str:
     taught = ", ".join(map(str, sorted_classes(split.known)))
     return (
         f"A small network was taught the digits {taught} and then shown batches of new images. "
-        f"{_number(found).capitalize()} of the {_number(len(split.novel))} digits that it had never seen "
-        f"raised an alarm, and {_number(false_alarms)} of the batches of known digits did."
+        f"{_of(found, len(split.novel)).capitalize()} digits that it had never seen raised an alarm, and "
+        f"{_of(false_alarms, len(batches) - len(split.novel))} batches of known digits did."
     )
 
 
@@ -131,12 +132,16 @@ def _section(batches: list[Batch]) -> Section:
     words = (
         f"The test images came in {len(batches)} batches: first {known_count} of the known digits, mixed, "
         f"then one of each novel digit. A batch raises an alarm when over {percent(ALARM_SHARE, 0)} of it is "
-        f"judged novel. {_number(found).capitalize()} of the {_number(len(novel))} novel batches raised one, and "
-        f"{_number(false_alarms)} of the {_number(known_count)} known batches did so falsely."
+        f"judged novel. {_of(found, len(novel)).capitalize()} novel batches raised one, and "
+        f"{_of(false_alarms, known_count)} known batches did so falsely."
     )
-    names = [f"digit {batch.novel_class}" for batch in novel]
+    names = [str(batch.novel_class) for batch in novel]
     figure = figures.batches([batch.share for batch in batches], names, ALARM_SHARE)
     return Section("Batch by batch", [words, figure])
+
+
+def _of(count: int, total: int) -> str:
+    return f"all {_number(total)}" if count == total else f"{_number(count)} of the {_number(total)}"
 
 
 def _number(count: int) -> str:

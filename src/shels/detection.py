@@ -14,8 +14,6 @@ from torch import Tensor
 from shels.config import AcceptShare, MeanMinusSd, ThresholdRule
 from shels.errors import DataError, SettingsError, TrainingError
 
-_LEAST_OF_ITS_OWN = 19  # with 19 held-out scores the lowest marks 1 in 20; with fewer, classes are pooled
-
 
 def class_scores(features: Tensor, weights: Tensor) -> Tensor:
     """Return how like each class the features are, Eq. (4), the raw product that detection uses.
@@ -85,7 +83,7 @@ class Detector:
             self.calibration = tuple(scores.sort().values for scores in own)
         else:
             apart = _by_class(class_scores(held_out[0], self.weights), held_out[1], correct_only=False)
-            self.calibration = calibration_scores(own, apart)
+            self.calibration = calibration_scores(own, apart, enough_for(self.rule))
         self.thresholds = torch.stack(
             [threshold(self.rule, *pair) for pair in zip(own, self.calibration, strict=True)]
         )
@@ -130,11 +128,16 @@ def threshold(rule: ThresholdRule, own: Tensor, calibration: Tensor) -> Tensor:
     return calibration[rank - 1]
 
 
-def calibration_scores(own: Sequence[Tensor], apart: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def enough_for(rule: ThresholdRule) -> int:
+    """Return how many scores of its own a class needs: the lowest of 19 marks 1 in 20, of 99 1 in 100."""
+    return math.ceil(1 / (1 - rule.share) - 1e-9) - 1 if isinstance(rule, AcceptShare) else 19
+
+
+def calibration_scores(own: Sequence[Tensor], apart: Sequence[Tensor], enough: int) -> tuple[Tensor, ...]:
     """Return the scores that each class's new samples are to be compared with, in rising order.
 
     apart: for each class the scores of the held-out samples assigned to it, rightly or not: a rate that
-    is promised is promised for those. A class with too few of them borrows the others': their distance
+    is promised is promised for those. A class with fewer than `enough` borrows from all: their distance
     from their class's training mean, in its standard deviations, moved to this class.
     """
     centre = torch.stack([scores.mean() for scores in own])
@@ -146,8 +149,7 @@ def calibration_scores(own: Sequence[Tensor], apart: Sequence[Tensor]) -> tuple[
         )
     chosen = []
     for scores, m, d in zip(apart, centre, spread, strict=True):
-        enough = len(scores) >= _LEAST_OF_ITS_OWN
-        chosen.append((scores if enough else m + d * pooled).sort().values)
+        chosen.append((scores if len(scores) >= enough else m + d * pooled).sort().values)
     return tuple(chosen)
 
 
