@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -10,23 +11,41 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from shels.errors import SettingsError, unknown_name
 
 
-def _require(condition: bool, name: str, rule: str, value: object) -> None:
+def _require(condition: object, name: str, rule: str, value: object) -> None:
     if not condition:
         raise SettingsError(f"{name} must be {rule}, got {value!r}")
 
 
-def _require_number(
-    name: str, value: object, low: float, high: float = math.inf, *, open_low: bool = False
-) -> None:
-    ok = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    ok = ok and (low < value if open_low else low <= value) and value <= high  # type: ignore[operator]
-    bound = f"over {low:g}" if open_low else f"{low:g} or more"
-    _require(ok, name, bound if high == math.inf else f"{bound} and at most {high:g}", value)
+def _number(settings: object, name: str, low: float, high: float = math.inf, *, over: bool = False) -> None:
+    """Check a field that holds a number, and keep it as a plain float."""
+    value = getattr(settings, name)
+    rule = f"a number over {low:g}" if over else f"a number, {low:g} or more"
+    rule += "" if high == math.inf else f" and at most {high:g}"
+    plain = math.nan
+    if _is_number(value):
+        plain = float(value)
+    _require((low < plain if over else low <= plain) and plain <= high, name, rule, value)
+    object.__setattr__(settings, name, plain)
 
 
-def _require_count(name: str, value: object, low: int = 1) -> None:
-    ok = isinstance(value, int) and not isinstance(value, bool) and value >= low
+def _is_number(value: object) -> bool:
+    if isinstance(value, numbers.Integral):
+        return not isinstance(value, bool) and abs(int(value)) < 10**300
+    return isinstance(value, numbers.Real) and math.isfinite(value)
+
+
+def _count(settings: object, name: str, low: int = 1) -> None:
+    """Check a field that holds a whole number, and keep it as a plain int."""
+    value = getattr(settings, name)
+    ok = isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= low
     _require(ok, name, f"a whole number, {low} or more", value)
+    object.__setattr__(settings, name, int(value))
+
+
+def _one_of(settings: object, name: str, *choices: str) -> None:
+    """Check a field that holds one of a few words."""
+    value = getattr(settings, name)
+    _require(isinstance(value, str) and value in choices, name, " or ".join(f'"{c}"' for c in choices), value)
 
 
 @dataclass(frozen=True)
@@ -48,10 +67,14 @@ class NetworkSettings:
 
     def __post_init__(self) -> None:
         if self.image_size is not None:
-            _require_count("image_size", self.image_size, 4)
-        _require(self.image_fit in ("resize", "pad"), "image_fit", '"resize" or "pad"', self.image_fit)
-        _require(self.pixels in ("unit", "imagenet"), "pixels", '"unit" or "imagenet"', self.pixels)
-        _require(self.head in ("cosine", "linear"), "head", '"cosine" or "linear"', self.head)
+            _count(self, "image_size", 4)
+        _require(isinstance(self.architecture, str), "architecture", "a name", self.architecture)
+        _require(
+            self.weights is None or isinstance(self.weights, str), "weights", "a file's path", self.weights
+        )
+        _one_of(self, "image_fit", "resize", "pad")
+        _one_of(self, "pixels", "unit", "imagenet")
+        _one_of(self, "head", "cosine", "linear")
 
 
 @dataclass(frozen=True)
@@ -62,7 +85,7 @@ class Adam:
     learning_rate: float = 1e-4
 
     def __post_init__(self) -> None:
-        _require_number("learning_rate", self.learning_rate, 0, open_low=True)
+        _number(self, "learning_rate", 0, over=True)
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch: Adam's stays the same."""
@@ -82,11 +105,11 @@ class Sgd:
     decay_epochs: int = 4
 
     def __post_init__(self) -> None:
-        _require_number("learning_rate", self.learning_rate, 0, open_low=True)
-        _require_number("momentum", self.momentum, 0, 1)
-        _require_number("weight_decay", self.weight_decay, 0)
-        _require_number("decay", self.decay, 1)
-        _require_count("decay_epochs", self.decay_epochs)
+        _number(self, "learning_rate", 0, over=True)
+        _number(self, "momentum", 0, 1)
+        _number(self, "weight_decay", 0)
+        _number(self, "decay", 1)
+        _count(self, "decay_epochs")
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0."""
@@ -118,17 +141,17 @@ class TrainingSettings:
     """Share of each class held out of training, to select the model and to calibrate thresholds."""
 
     def __post_init__(self) -> None:
-        _require_count("batch_size", self.batch_size)
-        one = (self.epochs is None) != (self.steps is None)
-        _require(one, "epochs and steps", "given one without the other", (self.epochs, self.steps))
+        _count(self, "batch_size")
+        if (self.epochs is None) == (self.steps is None):
+            raise SettingsError(f"give either epochs or steps, got {'both' if self.epochs else 'neither'}")
         for name in ("epochs", "steps", "patience"):
             if getattr(self, name) is not None:
-                _require_count(name, getattr(self, name))
-        _require_count("check_every", self.check_every)
-        _require_number("alpha", self.alpha, 0)
-        ok = self.depth_weights in ("layer-wise", "constant")
-        _require(ok, "depth_weights", '"layer-wise" or "constant"', self.depth_weights)
-        _require_number("validation_share", self.validation_share, 0, 0.9, open_low=True)
+                _count(self, name)
+        _require(isinstance(self.optimiser, Adam | Sgd), "optimiser", "Adam(...) or Sgd(...)", self.optimiser)
+        _count(self, "check_every")
+        _number(self, "alpha", 0)
+        _one_of(self, "depth_weights", "layer-wise", "constant")
+        _number(self, "validation_share", 0, 0.9, over=True)
 
 
 @dataclass(frozen=True)
@@ -139,7 +162,7 @@ class MeanMinusSd:
     k: float = 1.0
 
     def __post_init__(self) -> None:
-        _require_number("k", self.k, 0)
+        _number(self, "k", 0)
 
 
 @dataclass(frozen=True)
@@ -150,7 +173,7 @@ class AcceptShare:
     share: float = 0.95
 
     def __post_init__(self) -> None:
-        _require_number("share", self.share, 0, 1, open_low=True)
+        _number(self, "share", 0, 1, over=True)
         _require(self.share < 1, "share", "under 1 (at 1 nothing is ever novel)", self.share)
 
 
@@ -161,9 +184,18 @@ ThresholdRule: TypeAlias = MeanMinusSd | AcceptShare
 class Settings:
     """Everything that decides what a learner becomes, beside its data and its seed."""
 
-    network: NetworkSettings = field(default_factory=NetworkSettings)
-    training: TrainingSettings = field(default_factory=lambda: TrainingSettings(steps=4000, patience=10))
-    rule: ThresholdRule = field(default_factory=AcceptShare)
+    network: NetworkSettings
+    training: TrainingSettings
+    rule: ThresholdRule
+
+    def __post_init__(self) -> None:
+        _require(isinstance(self.network, NetworkSettings), "network", "NetworkSettings(...)", self.network)
+        _require(
+            isinstance(self.training, TrainingSettings), "training", "TrainingSettings(...)", self.training
+        )
+        _require(
+            isinstance(self.rule, MeanMinusSd | AcceptShare), "rule", "MeanMinusSd or AcceptShare", self.rule
+        )
 
 
 _CHOICES: dict[str, dict[str, Any]] = {
@@ -195,6 +227,9 @@ def from_dict(data: Mapping[str, Any], kind: Any = Settings) -> Any:
     for name in data:
         if name not in names:
             raise SettingsError(unknown_name("setting", name, names))
+    missing = [name for name in names if name not in data]
+    if missing:
+        raise SettingsError(f"{kind.__name__} lacks {', '.join(missing)}")
     values: dict[str, Any] = {}
     for name, value in data.items():
         if name in _CHOICES:
@@ -205,8 +240,9 @@ def from_dict(data: Mapping[str, Any], kind: Any = Settings) -> Any:
 
 
 def _choice(name: str, data: Any) -> Any:
-    table = dict(data) if isinstance(data, Mapping) else {}
-    kind = table.pop("kind", None)
+    kind = data.get("kind") if isinstance(data, Mapping) else None
+    if not isinstance(kind, str):
+        raise SettingsError(f'{name} must be a table with a "kind", such as {{"kind": "adam"}}, got {data!r}')
     if kind not in _CHOICES[name]:
         raise SettingsError(unknown_name(name, kind, _CHOICES[name]))
-    return from_dict(table, _CHOICES[name][kind])
+    return from_dict({key: value for key, value in data.items() if key != "kind"}, _CHOICES[name][kind])

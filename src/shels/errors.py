@@ -50,7 +50,11 @@ class MissingExtraError(ShelsError, ImportError):
     """An optional package is needed and not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {package}: pip install 'shels[{extra}]'")
+        super().__init__(package, extra, purpose)
+
+    def __str__(self) -> str:
+        package, extra, purpose = self.args
+        return f"{purpose} needs {package}: pip install 'shels[{extra}]'"
 
 
 def unknown_name(kind: str, name: object, choices: Iterable[object]) -> str:

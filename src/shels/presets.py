@@ -34,7 +34,7 @@ PAPER = {
     ),
 }
 
-# The paper's way on data that is not the paper's: as many steps as its ten epochs on MNIST (26,400 / 32).
+# The paper's way on data that is not the paper's: as many steps as ten epochs of 26,400 images.
 PAPER_ELSEWHERE = Settings(
     network=NetworkSettings(),
     training=TrainingSettings(optimiser=Adam(1e-4), batch_size=32, steps=8250, check_every=825, alpha=1e-3),

@@ -20,8 +20,10 @@ def device(name: str | torch.device = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         chosen = torch.device(name)
-    except RuntimeError as error:
-        raise SettingsError(f'device must be "auto", "cpu" or "cuda", got {name!r}') from error
+    except (RuntimeError, TypeError):
+        chosen = torch.device("meta")
+    if chosen.type not in ("cpu", "cuda"):
+        raise SettingsError(f'device must be "auto", "cpu" or "cuda", got {name!r}')
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise SettingsError(
             f'device {name!r} was asked for, but no CUDA GPU is usable here; use "auto" or "cpu"'
@@ -49,7 +51,8 @@ def seed_from(random_state: int | np.random.RandomState | None) -> int:
         return secrets.randbelow(2**31)
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
-    if isinstance(random_state, numbers.Integral) and random_state >= 0:
+    whole = isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool)
+    if whole and random_state >= 0:
         return int(random_state)
     raise SettingsError(
         f"random_state must be None, a RandomState or an int of 0 or more, got {random_state!r}"

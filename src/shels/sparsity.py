@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from shels.errors import SettingsError
+
 
 def outgoing_norms(weight: Tensor) -> Tensor:
     """Return the norm of each unit's outgoing weights, the groups of Eq. (2).
@@ -22,6 +24,8 @@ def depth_weights(layers: int, kind: str = "layer-wise") -> list[float]:
 
     Layer-wise: (l - 1) / (L - 1), from 0 at the first layer to 1 at the last. Constant: 0 everywhere.
     """
+    if kind not in ("layer-wise", "constant"):
+        raise SettingsError(f'depth weights must be "layer-wise" or "constant", got {kind!r}')
     if kind == "constant" or layers == 1:
         return [0.0] * layers
     return [layer / (layers - 1) for layer in range(layers)]

@@ -33,7 +33,7 @@ class Preparation:
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return float32 inputs of `shape`: (n, *shape)."""
         self.check(inputs)
-        x = inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs
+        x = inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs.float()
         if len(self.shape) == 3:
             x = _fit(x, self.shape[1:], self.image_fit)
         if self.mean is not None and self.sd is not None:
@@ -43,15 +43,16 @@ class Preparation:
 
     def check(self, inputs: Tensor) -> None:
         """Raise unless these inputs are of the kind that the network was trained on."""
-        if inputs.ndim != len(self.shape) + 1:
-            raise DataError(
-                f"the model was trained on {self.describe()}, got inputs {_describe(inputs.shape[1:])}"
+        same_kind = inputs.ndim == len(self.shape) + 1
+        if not same_kind or inputs.shape[1] != self.shape[0]:
+            got = (
+                _describe(inputs.shape[1:])
+                if inputs.ndim in (2, 4)
+                else f"an array of shape {tuple(inputs.shape)}"
             )
-        if inputs.shape[1] != self.shape[0]:
-            hint = "; convert them first" if len(self.shape) == 3 else ""
-            raise DataError(
-                f"the model was trained on {self.describe()}, got inputs {_describe(inputs.shape[1:])}{hint}"
-            )
+            colour = {1: "grey", 3: "RGB"}.get(self.shape[0])
+            hint = f"; convert them to {colour}" if same_kind and inputs.ndim == 4 else ""
+            raise DataError(f"the model was trained on {self.describe()}, got {got}{hint}")
 
     def describe(self) -> str:
         """Return the expected inputs in words."""
@@ -64,8 +65,10 @@ def prepare_for(inputs: Tensor, settings: NetworkSettings) -> Preparation:
     Vectors are standardised by the training data; a constant value is only centred.
     """
     if inputs.ndim == 2:
-        sd = inputs.std(dim=0, correction=0)
-        return Preparation((inputs.shape[1],), mean=inputs.mean(dim=0), sd=torch.where(sd > 1e-12, sd, 1.0))
+        exact = inputs.double()  # in float32 the spread of a constant is rounding noise, not 0
+        varies = inputs.amax(dim=0) > inputs.amin(dim=0)
+        sd = torch.where(varies, exact.std(dim=0, correction=0), 1.0)
+        return Preparation((inputs.shape[1],), mean=exact.mean(dim=0).float(), sd=sd.float())
     channels = inputs.shape[1]
     height, width = (min(side, _OWN_SIZE_LIMIT) for side in inputs.shape[2:])
     if settings.image_size is not None:
@@ -92,4 +95,4 @@ def _describe(shape: torch.Size | tuple[int, ...]) -> str:
     if len(shape) == 3:
         colour = {1: "grey", 3: "RGB"}.get(shape[0], f"{shape[0]}-channel")
         return f"{colour} images of {shape[1]}x{shape[2]} pixels"
-    return f"vectors of {shape[0]} values" if len(shape) == 1 else f"of shape {tuple(shape)}"
+    return f"vectors of {shape[0]} values"

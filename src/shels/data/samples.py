@@ -35,6 +35,12 @@ class Samples:
         n = len(self.inputs)
         if self.labels.shape != (n,):
             raise DataError(f"{self.origin}: {n} inputs but labels of shape {tuple(self.labels.shape)}")
+        if self.labels.dtype != torch.int64:
+            raise DataError(
+                f"{self.origin}: labels must be int64 positions in classes, got {self.labels.dtype}"
+            )
+        if self.groups is not None and self.groups.shape != (n,):
+            raise DataError(f"{self.origin}: {n} inputs but groups of shape {tuple(self.groups.shape)}")
         if len(set(self.classes)) != len(self.classes):
             raise DataError(f"{self.origin}: a class is listed twice in {list(self.classes)}")
         if n and not (int(self.labels.min()) >= 0 and int(self.labels.max()) < len(self.classes)):
@@ -45,7 +51,8 @@ class Samples:
 
     def to(self, device: torch.device) -> Samples:
         """Return the same samples on a device."""
-        return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
+        groups = None if self.groups is None else self.groups.to(device)
+        return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device), groups=groups)
 
     def take(self, index: Tensor) -> Samples:
         """Return the samples at these positions (an int64 index or a mask), all classes kept."""
@@ -57,7 +64,7 @@ class Samples:
         missing = [c for c in classes if c not in self.classes]
         if missing:
             raise DataError(f"{self.origin} has no class {missing[0]!r}; its classes: {list(self.classes)}")
-        new_position = torch.full((len(self.classes),), -1)
+        new_position = torch.full((len(self.classes),), -1, device=self.labels.device)
         for new, name in enumerate(classes):
             new_position[self.classes.index(name)] = new
         kept = self.take(new_position[self.labels] >= 0)
@@ -89,6 +96,8 @@ def check_inputs(inputs: Tensor, origin: str) -> None:
             f"{origin}: inputs must be images (n, channels, height, width) or vectors (n, d), "
             f"got shape {tuple(inputs.shape)}"
         )
+    if 0 in inputs.shape[1:]:
+        raise DataError(f"{origin}: a sample has no values in it: inputs have shape {tuple(inputs.shape)}")
     if inputs.ndim == 4 and inputs.shape[1] not in (1, 3):
         raise DataError(f"{origin}: images must have 1 channel (grey) or 3 (RGB), got {inputs.shape[1]}")
     if inputs.dtype == torch.uint8 and inputs.ndim == 4:

@@ -17,8 +17,14 @@ _LAYERS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     "Conv2d": (nn.Conv2d, ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation")),
     "Linear": (nn.Linear, ("in_features", "out_features")),
     "ReLU": (nn.ReLU, ()),
-    "MaxPool2d": (nn.MaxPool2d, ("kernel_size", "stride", "padding", "ceil_mode")),
-    "AvgPool2d": (nn.AvgPool2d, ("kernel_size", "stride", "padding", "ceil_mode")),
+    "MaxPool2d": (
+        nn.MaxPool2d,
+        ("kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"),
+    ),
+    "AvgPool2d": (
+        nn.AvgPool2d,
+        ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
+    ),
     "AdaptiveAvgPool2d": (nn.AdaptiveAvgPool2d, ("output_size",)),
     "AdaptiveMaxPool2d": (nn.AdaptiveMaxPool2d, ("output_size",)),
     "Flatten": (nn.Flatten, ("start_dim", "end_dim")),
@@ -33,59 +39,69 @@ _KEEPS_FEATURES |= {"Flatten", "Dropout", "Dropout2d", "Identity"}
 def feature_count(body: nn.Sequential, shape: Shape) -> int:
     """Return the width of a chain's features; a chain that SHELS cannot work on is refused."""
     kinds = [type(layer).__name__ for layer in body]
+    if not {"Conv2d", "Linear"} & set(kinds):
+        raise ArchitectureError(
+            "the chain has no layer with weights; add nn.Conv2d or nn.Linear, then nn.ReLU"
+        )
     last = next((kind for kind in reversed(kinds) if kind not in _KEEPS_FEATURES), "nothing")
     if last != "ReLU":
         raise ArchitectureError(
             f"the chain must end in ReLU, then pooling, Flatten or Dropout at most; it ends in {last}. "
             "A class is told by which features fire, so features must not be negative: add nn.ReLU()"
         )
-    if not any(isinstance(layer, nn.Conv2d | nn.Linear) for layer in body):
-        raise ArchitectureError("the chain has no layer with weights; add nn.Conv2d or nn.Linear")
-    with torch.no_grad():
-        try:
-            out = body(torch.zeros(1, *shape))
-        except (RuntimeError, ValueError) as error:
-            raise ArchitectureError(f"the chain does not fit inputs of shape {shape}: {error}") from error
-    if out.ndim != 2:
+    probe = rebuild(describe(body), device="meta").eval()  # shapes alone: nothing is computed or drawn
+    try:
+        out = probe(torch.zeros(2, *shape, device="meta"))
+    except (RuntimeError, ValueError, IndexError) as error:
         raise ArchitectureError(
-            f"the chain gives features of shape {tuple(out.shape[1:])}; end it in nn.Flatten()"
+            f"the chain does not fit inputs of shape {shape} (is an nn.Flatten() missing?): {error}"
+        ) from error
+    if out.ndim != 2 or out.shape[0] != 2:
+        raise ArchitectureError(
+            f"the chain turns 2 samples of shape {shape} into {tuple(out.shape)}, not (2, features); "
+            "end it in nn.Flatten()"
         )
     return int(out.shape[1])
 
 
 def describe(chain: nn.Sequential) -> list[dict[str, Any]]:
     """Return a chain as plain data, a table per layer, fit for JSON."""
-    if not isinstance(chain, nn.Sequential):
-        raise ArchitectureError(
-            f"a network of one's own must be an nn.Sequential, got {type(chain).__name__}"
-        )
-    return [_describe_layer(layer) for layer in flat(chain)]
+    layers = list(flat(chain))
+    with_weights = [layer for layer in layers if list(layer.parameters())]
+    if len({id(layer) for layer in with_weights}) != len(with_weights):
+        raise ArchitectureError("a layer stands twice in the chain; layers cannot share weights")
+    return [_describe_layer(layer) for layer in layers]
 
 
-def rebuild(description: Sequence[dict[str, Any]]) -> nn.Sequential:
+def rebuild(description: Sequence[dict[str, Any]], device: str = "cpu") -> nn.Sequential:
     """Return the chain that `describe` told of, its weights unset."""
     with torch.device("meta"):
         layers = [_rebuild_layer(dict(item)) for item in description]
-    return nn.Sequential(*layers).to_empty(device="cpu")
+    return nn.Sequential(*layers).to_empty(device=device)
 
 
-def flat(chain: nn.Sequential) -> nn.Sequential:
+def flat(chain: nn.Module) -> nn.Sequential:
     """Return the same layers with no chain inside the chain."""
+    if type(chain).forward is not nn.Sequential.forward:
+        raise ArchitectureError(
+            f"a network of one's own must be an nn.Sequential of layers, got {type(chain).__name__}, "
+            "which computes in its own way"
+        )
     layers: list[nn.Module] = []
-    for layer in chain:
-        layers += flat(layer) if isinstance(layer, nn.Sequential) else [layer]
+    for layer in chain._modules.values():  # noqa: SLF001 - children() leaves out a layer that stands twice
+        layers += flat(layer) if isinstance(layer, nn.Sequential) else [layer] if layer is not None else []
     return nn.Sequential(*layers)
 
 
 def _describe_layer(layer: nn.Module) -> dict[str, Any]:
     kind = type(layer).__name__
     if kind not in _LAYERS or type(layer) is not _LAYERS[kind][0]:
-        reason = (
-            "it has weights that the group sparsity does not know" if list(layer.parameters()) else "unknown"
+        why = (
+            "has weights that the group sparsity cannot group" if list(layer.parameters()) else "is not known"
         )
-        raise ArchitectureError(
-            f"layer {kind} cannot be part of a chain ({reason}); possible: {', '.join(_LAYERS)}"
-        )
+        raise ArchitectureError(f"layer {kind} {why}; a chain may hold: {', '.join(_LAYERS)}")
+    if isinstance(layer, nn.MaxPool2d) and layer.return_indices:
+        raise ArchitectureError("MaxPool2d must not return indices in a chain")
     if isinstance(layer, nn.Conv2d) and (layer.groups != 1 or layer.padding_mode != "zeros"):
         raise ArchitectureError("Conv2d must have groups=1 and zero padding: a unit is one input channel")
     out = {"kind": kind, **{name: getattr(layer, name) for name in _LAYERS[kind][1]}}

@@ -22,7 +22,13 @@ class CosineHead(nn.Module):
 
         A feature vector of zeros has cosine 0 with everything.
         """
-        return F.linear(F.normalize(features, eps=1e-8), F.normalize(self.weight, eps=1e-8))
+        return F.linear(unit(features), unit(self.weight))
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Return rows scaled to length 1; a row of zeros stays as it is, with a harmless gradient."""
+    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / torch.where(length > 0, length, 1.0)
 
 
 class LinearHead(nn.Linear):

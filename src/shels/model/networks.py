@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -52,6 +53,10 @@ def build(settings: NetworkSettings, shape: Shape, classes: int, seed: int) -> N
         body = ARCHITECTURES[name](shape)
     body.to_empty(device="cpu")
     initialise(body, generator(seed, "body"))
+    if name == "vgg16" and settings.weights is None:
+        warnings.warn(
+            "VGG16 starts from random weights; pass weights=FILE to start from ImageNet's", stacklevel=2
+        )
     if settings.weights is not None:
         load_vgg16(dict(body.named_parameters()), Path(settings.weights))
     return attach_head(body, shape, settings.head, classes, seed)
@@ -157,7 +162,7 @@ def _image_shape(shape: Shape, least: int) -> Shape:
     if min(shape[1:]) < least:
         raise ArchitectureError(
             f"this network needs images of {least} pixels or more a side, got {shape[1]}x{shape[2]}; "
-            'set image_size, or take architecture "auto"'
+            "set image_size"
         )
     return shape
 

@@ -1,0 +1,82 @@
+import pytest
+import torch
+from scipy.spatial.distance import cdist
+from torch.nn.functional import cosine_similarity
+
+from shels.model.head import CosineHead, LinearHead
+
+
+def head_with(rows, dtype=torch.float32):
+    weight = torch.as_tensor(rows, dtype=dtype)
+    head = CosineHead(weight.shape[1], weight.shape[0])
+    head.weight = torch.nn.Parameter(weight)
+    return head
+
+
+def test_scores_are_cosines_worked_by_hand():
+    head = head_with([[3.0, 4.0], [0.0, 2.0], [-4.0, -3.0]])
+    scores = head(torch.tensor([[4.0, 3.0], [0.0, 7.0]]))
+    assert scores[0].tolist() == pytest.approx([24 / 25, 3 / 5, -1.0])
+    assert scores[1].tolist() == pytest.approx([4 / 5, 1.0, -3 / 5])
+
+
+def test_scores_agree_with_scipy_and_torch():
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.randn(7, 20, generator=draw, dtype=torch.float64)
+    features = torch.rand(30, 20, generator=draw, dtype=torch.float64)
+    scores = head_with(weight, torch.float64)(features).detach()
+    torch.testing.assert_close(scores, torch.from_numpy(1 - cdist(features, weight, "cosine")))
+    torch.testing.assert_close(scores, cosine_similarity(features[:, None], weight[None], dim=2))
+
+
+def test_neither_the_strength_of_features_nor_of_weights_counts():
+    rows, features = torch.tensor([[1.0, 2.0], [3.0, -1.0]]), torch.tensor([[0.5, 1.5]])
+    expected = head_with(rows)(features)
+    torch.testing.assert_close(head_with(rows * 1000)(features), expected)
+    torch.testing.assert_close(head_with(rows)(features * 1e-4), expected)
+
+
+def test_there_is_no_bias_and_no_scale():
+    shapes = {name: tuple(value.shape) for name, value in CosineHead(5, 3).named_parameters()}
+    assert shapes == {"weight": (3, 5)}
+    assert list(CosineHead(5, 3).buffers()) == []
+
+
+def test_features_of_zeros_score_0_with_every_class_and_their_gradient_is_finite():
+    head = head_with([[3.0, 4.0], [1.0, -1.0]])
+    features = torch.tensor([[0.0, 0.0], [1.0, 0.0]], requires_grad=True)
+    scores = head(features)
+    assert scores[0].tolist() == [0.0, 0.0]
+    scores.square().sum().backward()
+    assert torch.isfinite(features.grad).all()
+    assert torch.isfinite(head.weight.grad).all()
+
+
+def test_a_class_without_weights_scores_0_and_leaves_the_others_alone():
+    head = head_with([[0.0, 0.0], [3.0, 4.0]])
+    features = torch.tensor([[3.0, 4.0]], requires_grad=True)
+    scores = head(features)
+    assert scores[0].tolist() == pytest.approx([0.0, 1.0])
+    scores.sum().backward()
+    assert torch.isfinite(features.grad).all()
+    assert torch.isfinite(head.weight.grad).all()
+
+
+def test_zeros_behind_a_relu_give_a_gradient_of_zero():
+    before = torch.tensor([[-1.0, -2.0]], requires_grad=True)
+    head_with([[3.0, 4.0]])(torch.relu(before)).sum().backward()
+    assert before.grad.tolist() == [[0.0, 0.0]]
+
+
+def test_the_gradient_is_that_of_the_formula():
+    head = head_with(torch.randn(3, 4, generator=torch.Generator().manual_seed(2)), torch.float64)
+    features = torch.rand(5, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    assert torch.autograd.gradcheck(head, features.requires_grad_())
+
+
+def test_the_linear_head_is_weights_times_features_plus_bias():
+    head = LinearHead(2, 3)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[1.0, 2.0], [0.0, -1.0], [3.0, 0.0]]))
+        head.bias.copy_(torch.tensor([0.5, 0.0, -1.0]))
+    assert head(torch.tensor([[2.0, 3.0]])).tolist() == [[8.5, -3.0, 5.0]]

@@ -1,0 +1,197 @@
+import json
+import math
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pytest
+
+from shels.config import (
+    AcceptShare,
+    Adam,
+    MeanMinusSd,
+    NetworkSettings,
+    Settings,
+    Sgd,
+    TrainingSettings,
+    from_dict,
+    to_dict,
+)
+from shels.errors import SettingsError
+
+
+def training(**settings):
+    return TrainingSettings(**{"steps": 10, **settings})
+
+
+REFUSED = [
+    (NetworkSettings, {"image_size": 3}, "image_size must be a whole number, 4 or more, got 3"),
+    (NetworkSettings, {"image_size": 32.0}, "image_size must be a whole number, 4 or more, got 32.0"),
+    (NetworkSettings, {"image_size": True}, "image_size must be a whole number, 4 or more, got True"),
+    (NetworkSettings, {"image_fit": "crop"}, 'image_fit must be "resize" or "pad", got \'crop\''),
+    (NetworkSettings, {"pixels": "raw"}, 'pixels must be "unit" or "imagenet", got \'raw\''),
+    (NetworkSettings, {"head": "cos"}, 'head must be "cosine" or "linear", got \'cos\''),
+    (Adam, {"learning_rate": 0}, "learning_rate must be a number over 0, got 0"),
+    (Adam, {"learning_rate": math.nan}, "learning_rate must be a number over 0, got nan"),
+    (Adam, {"learning_rate": "1e-3"}, "learning_rate must be a number over 0, got '1e-3'"),
+    (Adam, {"learning_rate": True}, "learning_rate must be a number over 0, got True"),
+    (Sgd, {"learning_rate": -1e-3}, "learning_rate must be a number over 0, got -0.001"),
+    (Sgd, {"momentum": 1.5}, "momentum must be a number, 0 or more and at most 1, got 1.5"),
+    (Sgd, {"weight_decay": -1}, "weight_decay must be a number, 0 or more, got -1"),
+    (Sgd, {"decay": 0.5}, "decay must be a number, 1 or more, got 0.5"),
+    (Sgd, {"decay_epochs": 0}, "decay_epochs must be a whole number, 1 or more, got 0"),
+    (training, {"batch_size": 0}, "batch_size must be a whole number, 1 or more, got 0"),
+    (training, {"steps": 0}, "steps must be a whole number, 1 or more, got 0"),
+    (training, {"steps": None, "epochs": 2.5}, "epochs must be a whole number, 1 or more, got 2.5"),
+    (training, {"patience": 0}, "patience must be a whole number, 1 or more, got 0"),
+    (training, {"check_every": 0}, "check_every must be a whole number, 1 or more, got 0"),
+    (training, {"alpha": -1}, "alpha must be a number, 0 or more, got -1"),
+    (training, {"alpha": math.inf}, "alpha must be a number, 0 or more, got inf"),
+    (
+        training,
+        {"depth_weights": "linear"},
+        'depth_weights must be "layer-wise" or "constant", got \'linear\'',
+    ),
+    (training, {"validation_share": 0}, "validation_share must be a number over 0 and at most 0.9, got 0"),
+    (
+        training,
+        {"validation_share": 0.91},
+        "validation_share must be a number over 0 and at most 0.9, got 0.91",
+    ),
+    (MeanMinusSd, {"k": -0.1}, "k must be a number, 0 or more, got -0.1"),
+    (AcceptShare, {"share": 0}, "share must be a number over 0 and at most 1, got 0"),
+    (AcceptShare, {"share": 1.0}, "share must be under 1 (at 1 nothing is ever novel), got 1.0"),
+]
+
+
+@pytest.mark.parametrize(("make", "settings", "message"), REFUSED)
+def test_a_value_outside_its_rule_is_refused_by_name_rule_and_value(make, settings, message):
+    with pytest.raises(SettingsError) as caught:
+        make(**settings)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("given", [{}, {"epochs": 3, "steps": 100}])
+def test_a_length_is_given_in_epochs_or_in_steps_never_both_or_neither(given):
+    with pytest.raises(SettingsError, match="give either epochs or steps"):
+        TrainingSettings(**given)
+
+
+@pytest.mark.parametrize(
+    ("make", "edge"),
+    [
+        (NetworkSettings, {"image_size": 4}),
+        (Sgd, {"momentum": 0, "weight_decay": 0, "decay": 1, "decay_epochs": 1}),
+        (Sgd, {"momentum": 1}),
+        (training, {"alpha": 0, "validation_share": 0.9, "batch_size": 1, "patience": 1, "check_every": 1}),
+        (MeanMinusSd, {"k": 0}),
+        (AcceptShare, {"share": 0.999}),
+    ],
+)
+def test_the_edge_of_a_rule_is_inside_it(make, edge):
+    made = make(**edge)
+    assert {name: getattr(made, name) for name in edge} == edge
+
+
+def test_settings_cannot_be_changed_after_their_check():
+    settings = SETTINGS[0]
+    with pytest.raises(FrozenInstanceError):
+        settings.training.alpha = -1
+    with pytest.raises(FrozenInstanceError):
+        settings.rule = MeanMinusSd()
+
+
+def test_sgd_halves_its_rate_after_every_four_epochs():
+    rates = [Sgd(learning_rate=0.001, decay=2, decay_epochs=4).rate(epoch) for epoch in range(12)]
+    assert rates == [0.001] * 4 + [0.0005] * 4 + [0.00025] * 4
+
+
+def test_adam_keeps_its_rate():
+    assert {Adam(0.02).rate(epoch) for epoch in (0, 1, 100)} == {0.02}
+
+
+SETTINGS = [
+    Settings(
+        NetworkSettings("vgg16", 224, "pad", "imagenet", "linear", "weights.safetensors"),
+        TrainingSettings(Sgd(0.1, 0.5, 0.25, 4.0, 7), 16, epochs=3, alpha=0.5, depth_weights="constant"),
+        MeanMinusSd(2.5),
+    ),
+    Settings(NetworkSettings(), TrainingSettings(Adam(0.3), steps=5, patience=4), AcceptShare(0.5)),
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_settings_survive_json(settings):
+    again = from_dict(json.loads(json.dumps(to_dict(settings))))
+    assert again == settings
+    assert type(again.rule) is type(settings.rule)
+    assert type(again.training.optimiser) is type(settings.training.optimiser)
+
+
+def test_settings_as_plain_data_name_each_choice_by_its_kind():
+    data = to_dict(Settings(NetworkSettings(), TrainingSettings(Sgd(), epochs=1), MeanMinusSd(2.0)))
+    assert data["rule"] == {"kind": "mean-minus-sd", "k": 2.0}
+    assert data["training"]["optimiser"] == {
+        "kind": "sgd",
+        "learning_rate": 1e-3,
+        "momentum": 0.9,
+        "weight_decay": 5e-4,
+        "decay": 2.0,
+        "decay_epochs": 4,
+    }
+    assert data["network"]["architecture"] == "auto"
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("trainings",), {}, "unknown setting 'trainings'; did you mean 'training'?"),
+        (("network", "image_sise"), 32, "unknown setting 'image_sise'; did you mean 'image_size'?"),
+        (("rule",), {"kind": "accept", "share": 0.9}, "unknown rule 'accept'; did you mean 'accept-share'?"),
+        (("rule",), {"kind": "accept-share", "k": 1.0}, "unknown setting 'k'"),
+        (("rule",), {"kind": "accept-share"}, "AcceptShare lacks share"),
+        (("rule",), {"kind": []}, 'rule must be a table with a "kind"'),
+        (("training", "optimiser"), {"kind": "rmsprop"}, "unknown optimiser 'rmsprop'"),
+        (("training", "optimiser"), "adam", 'optimiser must be a table with a "kind"'),
+        (("training", "alpha"), -1, "alpha must be a number, 0 or more, got -1"),
+        (("training",), 4, "TrainingSettings must be a table of settings, got 4"),
+    ],
+)
+def test_plain_data_that_is_no_settings_is_refused(place, value, message):
+    data = to_dict(SETTINGS[0])
+    table = data
+    for name in place[:-1]:
+        table = table[name]
+    table[place[-1]] = value
+    with pytest.raises(SettingsError) as caught:
+        from_dict(data)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("part", ["network", "training", "rule"])
+def test_plain_data_that_lacks_a_part_is_refused_not_filled_in(part):
+    data = to_dict(SETTINGS[0])
+    del data[part]
+    with pytest.raises(SettingsError, match=f"Settings lacks {part}"):
+        from_dict(data)
+
+
+def test_numbers_as_numpy_has_them_are_kept_as_plain_ones():
+    settings = TrainingSettings(Adam(np.float32(0.5)), steps=np.int64(7))
+    assert type(settings.steps) is int
+    assert type(settings.optimiser.learning_rate) is float
+    assert (settings.steps, settings.optimiser.learning_rate) == (7, 0.5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TrainingSettings("adam", steps=4),
+        lambda: Settings(NetworkSettings(), TrainingSettings(steps=4), 0.9),
+        lambda: Settings("auto", TrainingSettings(steps=4), MeanMinusSd()),
+        lambda: NetworkSettings(architecture=3),
+        lambda: TrainingSettings(steps=1, alpha=10**400),
+    ],
+)
+def test_a_part_of_the_wrong_kind_is_refused(make):
+    with pytest.raises(SettingsError, match="must be"):
+        make()
