@@ -2,8 +2,8 @@
 
     python benchmarks/run.py [--rounds 5] [--json FILE]
 
-Training: `fit` with the loss of SHELS against a bare loop over the same network, batches, optimiser and memory
-format, without the regulariser. Detection: verdicts against the forward pass alone. Import: what
+Training: `fit` with the loss of SHELS against a bare loop over the same network, batches, optimiser and
+memory format, without the regulariser. Detection: verdicts against the forward pass alone. Import: what
 `import shels` adds to `import torch`.
 """
 
