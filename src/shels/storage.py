@@ -38,7 +38,7 @@ Fields = dict[str, Any]  # the fields of a Learner
 def save(directory: Path, learner: Fields) -> None:
     """Write a learner's fields into a directory that is new, empty or holds a model already."""
     _check_classes(learner["classes"])
-    _check_target(directory)
+    check_target(directory)
     files = {}
     for part, tensors in _tensors(learner).items():
         data = to_bytes(tensors)
@@ -171,7 +171,8 @@ def _check_classes(classes: tuple[Any, ...]) -> None:
             raise ModelFileError(f"class {name!r} cannot be saved: use text or numbers as labels")
 
 
-def _check_target(directory: Path) -> None:
+def check_target(directory: Path) -> None:
+    """Raise unless a model can be saved in this directory without touching anything else."""
     if not directory.exists():
         return
     if not directory.is_dir():

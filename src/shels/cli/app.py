@@ -1,0 +1,62 @@
+"""The commands under one name. Nothing here imports torch, so that help answers at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shels._version import __version__
+from shels.cli import data, demo, detect, evaluate, train
+from shels.cli.outcome import Commands
+
+app = typer.Typer(
+    cls=Commands,
+    name="shels",
+    add_completion=False,
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""[bold]Start here[/bold]
+
+shels demo                                     see it work, in a minute
+shels train digits --known 0,1,2,3,4 --out m   learn five digits
+shels evaluate m digits                        the other five are novel
+shels detect m photo.png                       a class, or novel?""",
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"shels {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def shels(
+    ctx: typer.Context,
+    version: Annotated[  # noqa: ARG001 - its callback answers
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
+        ),
+    ] = False,
+    debug: Annotated[  # noqa: ARG001 - read where errors are shown
+        bool, typer.Option("--debug", envvar="SHELS_DEBUG", help="Show the traceback of an error.")
+    ] = False,
+) -> None:
+    """Know some classes, notice new ones.
+
+    SHELS trains a classifier that also says when a sample belongs to none of
+    its classes. Each command has its own help: shels train --help.
+    """
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help(), nl=False)
+
+
+app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
+app.command("train", epilog=train.EXAMPLES)(train.train)
+app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command("detect", epilog=detect.EXAMPLES)(detect.detect)
+app.add_typer(data.app, name="data")

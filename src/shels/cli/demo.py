@@ -1,0 +1,57 @@
+"""`shels demo`: the whole idea on the embedded digits, with no data to fetch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shels.cli import options
+from shels.cli.display import TrainingBar, listed, percent, print_json, results, table
+
+EXAMPLES = """[bold]Examples[/bold]
+
+shels demo
+shels demo --out /tmp/demo --seed 1 --json"""
+
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for the results and the report.")]
+
+
+def demo(
+    out: Out = Path("demo"),
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    as_json: options.Json = False,
+) -> None:
+    """See it work on the digits that come with scikit-learn.
+
+    Learns some of the digits, meets the others, and writes what happened to
+    DIR/result.json and, with figures, to DIR/report.html.
+    """
+    from shels import demo as demonstration  # noqa: PLC0415
+
+    with TrainingBar("learning", quiet=as_json) as bar:
+        result = demonstration.run(out, seed=seed, device=device, progress=bar)
+    if as_json:
+        print_json(result)
+    else:
+        _show(result, out)
+
+
+def _show(result: dict[str, Any], out: Path) -> None:
+    detection = result["detection"]
+    rows = [
+        ("known classes", listed(result["known_classes"])),
+        ("novel classes", listed(result["novel_classes"])),
+        ("known accepted and right", percent(detection["known_accuracy"])),
+        ("novel rejected", percent(detection["novel_accuracy"])),
+        ("combined", percent(detection["combined_accuracy"])),
+        ("AUROC", percent(detection["auroc"])),
+    ]
+    results().print(table("demo", "", rows=rows))
+    found, novel = len(result["found"]), len(result["novel_classes"])
+    typer.echo(
+        f"It learned {len(result['known_classes'])} digits and noticed {found} of {novel} new ones in "
+        f"{result['seconds']:.0f} seconds: open {out / 'report.html'}"
+    )

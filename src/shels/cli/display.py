@@ -1,0 +1,159 @@
+"""What the user sees: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from shels import training
+
+_WIDE = 160  # columns where there is no terminal, so that no name is broken in a pipe or a file
+
+
+def results() -> Console:
+    """Return the console for results: standard output, nothing in them taken for markup."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDE
+    return console
+
+
+def messages() -> Console:
+    """Return the console for progress, notes and errors: standard error."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """Write a line to standard error."""
+    typer.echo(text, err=True)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one JSON document; a number that is not finite becomes null."""
+    typer.echo(json.dumps(plain(document), indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON can hold it."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # arrays and their numbers
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def table(*headings: str, rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> Table:
+    """Return a table; the columns under `numbers` are set to the right."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        right = heading in numbers
+        made.add_column(heading, justify="right" if right else "left", no_wrap=right, overflow="fold")
+    for row in rows:
+        made.add_row(*(str(cell) for cell in row))
+    return made
+
+
+def percent(share: float | None) -> str:
+    """Return a fraction as a percentage: 0.953 -> 95.3 %."""
+    return "–" if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
+
+
+def listed(names: Iterable[object], most: int = 12) -> str:
+    """Return names with commas between, cut after some."""
+    all_names = [str(name) for name in names]
+    more = f", … ({len(all_names)} in all)" if len(all_names) > most else ""
+    return ", ".join(all_names[:most]) + more
+
+
+class TrainingBar:
+    """A training's progress: a bar in a terminal; ten lines in a log, and none beside JSON."""
+
+    def __init__(self, label: str, *, quiet: bool) -> None:
+        console = messages()
+        self._lines = not console.is_terminal and not quiet
+        self._tenth = 0
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=16),
+            TextColumn("{task.fields[step]}"),
+            TextColumn("{task.fields[accuracy]}"),
+            TimeRemainingColumn(),
+            TextColumn("left at most"),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task(label, total=None, step="starting", accuracy="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def close(self) -> None:
+        """Take the bar away, so that something else can be said."""
+        self._bar.stop()
+
+    def __call__(self, progress: training.Progress) -> None:
+        """Show how far the training is."""
+        accuracy = progress.check.validation_accuracy if progress.check else None
+        self._bar.update(self._task, completed=progress.step, total=progress.steps)
+        self._bar.update(self._task, step=f"step {progress.step}/{progress.steps}")
+        if accuracy is not None:
+            self._bar.update(self._task, accuracy=f"validation {percent(accuracy)}")
+            self._log(progress, accuracy)
+
+    def _log(self, progress: training.Progress, accuracy: float) -> None:
+        tenth = 10 * progress.step // max(progress.steps, 1)
+        if self._lines and tenth != self._tenth:
+            say(f"step {progress.step}/{progress.steps}, validation accuracy {percent(accuracy)}")
+        self._tenth = tenth
+
+
+class DownloadBar:
+    """A bar for each file that comes in."""
+
+    def __init__(self) -> None:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+        )
+        console = messages()
+        self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def __call__(self, name: str, so_far: int, total: int) -> None:
+        """Show how much of a file has come."""
+        if name not in self._tasks:
+            self._tasks[name] = self._bar.add_task(name)
+        self._bar.update(self._tasks[name], completed=so_far, total=total or None)

@@ -1,0 +1,159 @@
+"""Data as a model takes them: the right size and channels, and its classes by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from shels.data import own, sources
+from shels.data.images import conform
+from shels.data.samples import DataSet, Label, Samples
+from shels.errors import DataError, ModelFileError, SettingsError, unknown_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from shels.config import NetworkSettings
+    from shels.data.preparation import Preparation
+    from shels.learner import Learner
+
+PARTS = ("test", "train", "all")
+
+
+class Part(NamedTuple):
+    """Samples of a data set, and which of its parts they are."""
+
+    samples: Samples
+    name: str
+
+
+def load_learner(model: Path, device: str) -> Learner:
+    """Return the learner in a directory; a training that was cut off there is told from no model."""
+    from shels.learner import Learner  # noqa: PLC0415
+
+    if (model / "checkpoint.safetensors").is_file() and not (model / "model.json").exists():
+        raise ModelFileError(
+            f"{model} holds a training that was cut off; run the same `shels train` command again"
+        )
+    return Learner.load(model, device)
+
+
+def load_to_train(
+    spec: str, data_dir: Path | None, network: NetworkSettings, channels: str | None
+) -> DataSet:
+    """Return the data set to learn from, read at the network's size where its images have many sizes."""
+    size = network.image_size if network.image_fit == "resize" and _has_many_sizes(spec) else None
+    data = sources.load(spec, data_dir, size, channels)
+    if network.image_size is not None and data.train.inputs.ndim == 2:
+        raise SettingsError(
+            f"size is for images, and {spec} holds vectors; leave --size out, or use another preset"
+        )
+    return data
+
+
+def load_to_judge(spec: str, data_dir: Path | None, preparation: Preparation) -> DataSet:
+    """Return a data set in the form that a model takes."""
+    size, channels = form(preparation)
+    if _has_many_sizes(spec):
+        return sources.load(spec, data_dir, size, channels)
+    data = sources.load(spec, data_dir)
+    return replace(data, train=_in_form(data.train, channels), test=_in_form(data.test, channels))
+
+
+def form(preparation: Preparation) -> tuple[int | None, str | None]:
+    """Return the size and channels to read images with; a size of None leaves it to the preparation."""
+    if len(preparation.shape) != 3:
+        return None, None
+    channels, height, width = preparation.shape
+    as_stored = preparation.image_fit == "pad" or height != width
+    return None if as_stored else height, "grey" if channels == 1 else "rgb"
+
+
+def read_to_judge(path: Path, preparation: Preparation) -> list[tuple[Tensor, list[str]]]:
+    """Return unlabelled inputs from an image file, a folder or an .npz file, with a name for each.
+
+    More than one group where images of different sizes must stay as they are.
+    """
+    size, channels = form(preparation)
+    if path.suffix.lower() == ".npz":
+        inputs = _npz_inputs(path)
+        samples = Samples(inputs, torch.zeros(len(inputs), dtype=torch.int64), ("",), origin=str(path))
+        inputs = _in_form(samples, channels).inputs
+        return [(inputs, [f"{path}#{row}" for row in range(len(inputs))])]
+    if not path.exists():
+        raise DataError(f"there is no file or folder {path}")
+    inputs, names = own.read_images([path], size, channels)
+    if size is not None or len(names) == 1:
+        return [(inputs, names)]
+    # A mixture would be brought to one size; alone, each image keeps the size that its verdict depends on.
+    return [own.read_images([name], size, channels) for name in names]
+
+
+def choose_part(data: DataSet, wanted: str | None) -> Part:
+    """Return the samples of a part; by default the test part where there is one, else all."""
+    if wanted is not None and wanted not in PARTS:
+        raise SettingsError(unknown_name("part", wanted, PARTS))
+    name = wanted or ("test" if len(data.test) else "all")
+    if name == "test" and not len(data.test):
+        raise DataError(f"{data.name} has no test part; use --part all")
+    if name == "all" and len(data.test):
+        return Part(_joined(data.train, data.test), name)
+    return Part(data.test if name == "test" else data.train, name)
+
+
+def divide(samples: Samples, classes: Sequence[Label]) -> tuple[Samples, Samples]:
+    """Return the samples of a model's classes, under its labels, and those of all other classes.
+
+    A class that is text finds the number that is written so, and the reverse, where only one fits.
+    """
+    same = {name: match_class(name, samples.classes, classes) for name in samples.classes}
+    position = torch.tensor([classes.index(found[0]) if (found := same[n]) else -1 for n in samples.classes])
+    of_model = position[samples.labels]
+    mine = samples.take(of_model >= 0)
+    known = replace(mine, labels=position[mine.labels], classes=tuple(classes))
+    others = [name for name in samples.classes if not same[name]]
+    return known, samples.only(others)
+
+
+def match_class(name: Label, among: Sequence[Label], classes: Sequence[Label]) -> tuple[Label] | None:
+    """Return the model's class that a name of the data stands for, in a tuple, or None."""
+    if name in classes:
+        return (classes[classes.index(name)],)
+    written = [other for other in classes if str(other) == str(name)]
+    rivals = [other for other in among if str(other) == str(name)]
+    if len(written) == 1 and len(rivals) == 1:
+        return (written[0],)
+    return None
+
+
+def _has_many_sizes(spec: str) -> bool:
+    if spec in sources.NAMED:
+        return sources.NAMED[spec].any_size
+    return Path(spec).expanduser().is_dir()
+
+
+def _in_form(samples: Samples, channels: str | None) -> Samples:
+    """Return images with a model's channels; vectors stay, for the model to accept or refuse."""
+    return conform(samples, None, channels) if samples.inputs.ndim == 4 else samples
+
+
+def _npz_inputs(path: Path) -> Tensor:
+    arrays = own.npz_arrays(path)
+    wanted = ("x", "x_test") if len(arrays) != 1 else tuple(arrays)
+    found = [key for key in wanted if key in arrays]
+    if not found:
+        raise DataError(f"{path} has no array 'x' or 'x_test', only {sorted(arrays)}; save the inputs as x")
+    return own.images_or_vectors(arrays[found[0]], f"{path}: {found[0]}")
+
+
+def _joined(first: Samples, second: Samples) -> Samples:
+    return Samples(
+        torch.cat([first.inputs, second.inputs]),
+        torch.cat([first.labels, second.labels]),
+        first.classes,
+        origin=first.origin.removesuffix(" train"),
+    )

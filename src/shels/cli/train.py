@@ -1,0 +1,170 @@
+"""`shels train`: learn classes from data, and survive being cut off at any moment."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from shels.cli import options
+from shels.cli import train_options as given
+from shels.cli.display import TrainingBar, listed, percent, print_json, say
+from shels.cli.settings import ClassChoice, lay_over, names, one_of, threshold_rule
+from shels.cli.target import Target
+from shels.presets import preset as named_preset
+
+if TYPE_CHECKING:
+    import torch
+
+    from shels.config import Settings
+    from shels.data.samples import Samples
+    from shels.learner import Learner
+
+EXAMPLES = """[bold]Examples[/bold]
+
+shels train digits --known 0,1,2,3,4 --out m
+shels train photos/ --size 64 --out m
+shels train data.npz --steps 500 --device cpu --out m
+shels train mnist --preset paper --authors-order 0 --out m
+
+Cut off by Ctrl-C or a power failure, the same command goes on from there."""
+
+
+def train(  # noqa: PLR0913 - a parameter for each option
+    data: options.Data,
+    out: given.Out,
+    *,
+    data_dir: options.DataDir = None,
+    preset: given.Preset = "default",
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    force: given.Force = False,
+    as_json: options.Json = False,
+    known: given.Known = None,
+    novel: given.Novel = None,
+    known_count: given.KnownCount = None,
+    authors_order: given.AuthorsOrder = None,
+    size: given.Size = None,
+    channels: given.Channels = None,
+    architecture: given.Architecture = None,
+    weights: given.Weights = None,
+    epochs: given.Epochs = None,
+    steps: given.Steps = None,
+    learning_rate: given.LearningRate = None,
+    batch_size: given.BatchSize = None,
+    alpha: given.Alpha = None,
+    depth_weights: given.DepthWeights = None,
+    accept: given.Accept = None,
+    sd: given.Sd = None,
+) -> None:
+    """Learn the classes of a data set.
+
+    Trains on DATA, keeps the weights that are best on samples held out of
+    training, sets the thresholds that tell known from novel, and saves all of
+    it in MODEL.
+    """
+    one_of("channels", channels, ("grey", "rgb"))
+    one_of("depth weights", depth_weights, ("layer-wise", "constant"))
+    choice = ClassChoice(names(known), names(novel), known_count, authors_order)
+    path = None if weights is None else str(weights)
+    network = {"image_size": size, "architecture": architecture, "weights": path}
+    length = {"epochs": epochs, "steps": steps, "batch_size": batch_size}
+    loss = {"learning_rate": learning_rate, "alpha": alpha, "depth_weights": depth_weights}
+    settings = lay_over(named_preset(preset, data), network, length | loss)
+    settings = replace(settings, rule=threshold_rule(settings.rule, accept, sd))
+    target = Target(out, force=force)
+    target.check()
+
+    from shels import runtime  # noqa: PLC0415
+
+    chosen = runtime.device(device)
+    samples, left_out = _load(data, data_dir, settings, channels, choice, seed)
+    learner = _learn(samples, settings, seed, chosen, target, quiet=as_json)
+    result = _result(learner, target, data, left_out)
+    if as_json:
+        print_json(result)
+    else:
+        _show(result, data_dir)
+
+
+def _load(
+    data: str, data_dir: Path | None, settings: Settings, channels: str | None, choice: ClassChoice, seed: int
+) -> tuple[Samples, tuple[Any, ...]]:
+    """Return the samples to learn from, and the novel classes that are kept out of them."""
+    from shels.cli.inputs import load_to_train  # noqa: PLC0415
+
+    loaded = load_to_train(data, data_dir, settings.network, channels)
+    split = choice.split(loaded.train.classes, seed)
+    samples = loaded.train.only(split.known)
+    samples.require_every_class()
+    return samples, split.novel
+
+
+def _learn(
+    samples: Samples, settings: Settings, seed: int, device: torch.device, target: Target, *, quiet: bool
+) -> Learner:
+    """Return the trained learner, once it is saved."""
+    from shels.learner import learn  # noqa: PLC0415
+
+    with target.ready(), TrainingBar("training", quiet=quiet) as bar:
+        target.on_resume(lambda step: say(f"resuming from step {step}"))
+        try:
+            learner = learn(
+                samples,
+                settings,
+                seed=seed,
+                device=device,
+                checkpoint=target.checkpoint,
+                progress=target.watching(bar),
+            )
+            target.announce()
+            target.save(learner)
+        except KeyboardInterrupt:
+            bar.close()
+            say(f"interrupted: {target.how_to_go_on()}")
+            raise typer.Exit(1) from None
+    return learner
+
+
+def _result(learner: Learner, target: Target, data: str, novel: tuple[Any, ...]) -> dict[str, Any]:
+    report = learner.report
+    return {
+        "model": str(target.directory),
+        "data": data,
+        "classes": list(learner.classes),
+        "novel_classes": list(novel),
+        "training_samples": report["training_samples"],
+        "held_out_samples": report["held_out_samples"],
+        "validation_accuracy": report["best"]["validation_accuracy"],
+        "held_out_acceptance": report["held_out"]["acceptance"],
+        "exclusivity": report["exclusivity"],
+        "steps": report["checks"][-1]["step"],
+        "best_step": report["best"]["step"],
+        "stopped_early": report["stopped_early"],
+        "resumed_from": target.resumed_from,
+        "seconds": report["seconds"],
+        "seed": learner.seed,
+        "device": str(learner.device),
+    }
+
+
+def _show(result: dict[str, Any], data_dir: Path | None) -> None:
+    early = ", stopped early" if result["stopped_early"] else ""
+    held = result["held_out_samples"]
+    lines = {
+        "classes": listed(result["classes"]),
+        "validation": f"{percent(result['validation_accuracy'])} right, of {held} held-out samples",
+        "acceptance": f"{percent(result['held_out_acceptance'])} of them accepted as known",
+        "exclusivity": f"{result['exclusivity']:.2f} on average (1: no two classes share a feature)",
+        "training": f"{result['steps']} steps{early}, {result['seconds']:.1f} seconds on {result['device']}",
+        "saved in": result["model"],
+    }
+    if result["novel_classes"]:
+        lines = {"classes": lines.pop("classes"), "kept out": listed(result["novel_classes"]), **lines}
+    for name, text in lines.items():
+        typer.echo(f"{name:<13}{text}")
+    where = ["--data-dir", str(data_dir)] if data_dir is not None else []
+    typer.echo(f"next         {shlex.join(['shels', 'evaluate', result['model'], result['data'], *where])}")
