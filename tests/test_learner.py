@@ -232,7 +232,7 @@ def test_one_class_alone_and_a_class_without_samples_are_refused(digits, short_s
 
 
 def test_inputs_of_another_kind_are_refused_with_what_was_expected(learner):
-    with pytest.raises(DataError, match="grey images of 8x8 pixels, got inputs RGB images of 8x8"):
+    with pytest.raises(DataError, match="grey images of 8x8 pixels, got RGB images of 8x8"):
         learner.judge(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
-    with pytest.raises(DataError, match="got inputs vectors of 64 values"):
+    with pytest.raises(DataError, match="got vectors of 64 values"):
         learner.judge(torch.zeros(2, 64))

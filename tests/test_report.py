@@ -9,13 +9,14 @@ import pytest
 import torch
 from PIL import Image
 
-from shels.config import Adam, MeanMinusSd, Settings, TrainingSettings
+from shels.config import Adam, MeanMinusSd, NetworkSettings, Settings, TrainingSettings
 from shels.data.samples import Samples
 from shels.learner import Learner, learn
 from shels.report import detection, figures
 from shels.report.page import Figure, Gallery, Page, Section, Table, Thumbnail, html, percent
 
 SETTINGS = Settings(
+    network=NetworkSettings(),
     training=TrainingSettings(optimiser=Adam(3e-3), steps=120, check_every=40, batch_size=32),
     rule=MeanMinusSd(2.0),
 )
