@@ -87,7 +87,7 @@ def test_saving_again_replaces_the_model_and_leaves_no_old_file(learner, short_s
     after = {path.name for path in (tmp_path / "model").iterdir()}
     assert len(after) == 3
     assert after & before == {"model.json"}
-    assert Learner.load(tmp_path / "model").settings.rule == MeanMinusSd()
+    assert Learner.load(tmp_path / "model", device="cpu").settings.rule == MeanMinusSd()
 
 
 def test_saving_that_fails_midway_leaves_the_old_model_whole(
@@ -96,7 +96,7 @@ def test_saving_that_fails_midway_leaves_the_old_model_whole(
     import shels.storage
 
     learner.save(tmp_path / "model")
-    expected = Learner.load(tmp_path / "model").judge(digits[1].inputs).score
+    expected = Learner.load(tmp_path / "model", device="cpu").judge(digits[1].inputs).score
     write = shels.storage.write_whole
 
     def fail(path, content):
@@ -108,7 +108,7 @@ def test_saving_that_fails_midway_leaves_the_old_model_whole(
     other = learn(digits[0], short_settings, seed=3, device="cpu")
     with pytest.raises(OSError, match="No space"):
         other.save(tmp_path / "model")
-    assert torch.equal(Learner.load(tmp_path / "model").judge(digits[1].inputs).score, expected)
+    assert torch.equal(Learner.load(tmp_path / "model", device="cpu").judge(digits[1].inputs).score, expected)
 
 
 def test_saving_into_a_directory_with_other_files_is_refused(learner, tmp_path):
@@ -219,7 +219,7 @@ def test_vectors_are_learned_and_novel_ones_noticed(short_settings, tmp_path):
     assert measures["closed_set_accuracy"] > 0.95
     assert measures["auroc"] > 0.8
     mine.save(tmp_path / "model")
-    loaded = Learner.load(tmp_path / "model")
+    loaded = Learner.load(tmp_path / "model", device="cpu")
     assert torch.equal(mine.judge(samples.inputs).score, loaded.judge(samples.inputs).score)
 
 

@@ -10,6 +10,7 @@ from typing import Self
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from shels.config import AcceptShare, MeanMinusSd, ThresholdRule
 from shels.errors import DataError, SettingsError, TrainingError
@@ -56,10 +57,14 @@ class Detector:
     """SHELS's detector: fit on features of the known classes, it tells known from novel."""
 
     def __init__(self, weights: Tensor, rule: ThresholdRule | None = None) -> None:
+        """Take the head's weights (classes, d); `fit` sets `thresholds` (classes,) and `calibration`.
+
+        calibration: (classes, most), each class's scores in rising order, filled up with infinity.
+        """
         self.weights = weights
         self.rule = rule if rule is not None else AcceptShare()
         self.thresholds = weights.new_empty(0)
-        self.calibration: tuple[Tensor, ...] = ()
+        self.calibration = weights.new_empty(0, 0)
 
     def fit(
         self,
@@ -79,13 +84,14 @@ class Detector:
             raise SettingsError(
                 "the accept-share rule needs held-out samples: pass held_out=(features, labels)"
             )
-        if held_out is None:
-            self.calibration = tuple(scores.sort().values for scores in own)
-        else:
+        chosen: Sequence[Tensor] = own
+        if held_out is not None:
             apart = _by_class(class_scores(held_out[0], self.weights), held_out[1], correct_only=False)
-            self.calibration = calibration_scores(own, apart, enough_for(self.rule))
-        self.thresholds = torch.stack(
-            [threshold(self.rule, *pair) for pair in zip(own, self.calibration, strict=True)]
+            chosen = calibration_scores(own, apart, enough_for(self.rule))
+        pairs = zip(own, chosen, strict=True)
+        self.thresholds = torch.stack([threshold(self.rule, *pair) for pair in pairs])
+        self.calibration = pad_sequence(
+            [s.sort().values for s in chosen], batch_first=True, padding_value=math.inf
         )
         return self
 
@@ -105,19 +111,18 @@ class Detector:
         return Verdicts(predicted, score, self.thresholds[predicted], self._p_values(score, predicted))
 
     def _p_values(self, score: Tensor, predicted: Tensor) -> Tensor:
-        p = torch.empty_like(score)
-        for position, calibration in enumerate(self.calibration):
-            mine = predicted == position
-            lower = torch.searchsorted(calibration, score[mine].contiguous(), right=True)
-            p[mine] = ((lower + 1) / (len(calibration) + 1)).to(p.dtype)
-        return p
+        """Return (1 + how many calibration scores of the class are as low) / (1 + how many there are)."""
+        everywhere = score.expand(len(self.calibration), -1).contiguous()  # in every class: no host sync
+        lower = torch.searchsorted(self.calibration, everywhere, right=True).gather(0, predicted[None])[0]
+        count = self.calibration.isfinite().sum(dim=1)[predicted]
+        return ((lower + 1) / (count + 1)).to(score.dtype)
 
 
 def threshold(rule: ThresholdRule, own: Tensor, calibration: Tensor) -> Tensor:
     """Return the score that a sample of a class must exceed to be accepted.
 
-    own: scores of the class's correctly classified training samples. calibration: its calibration
-    scores in rising order.
+    own: scores of the class's correctly classified training samples. calibration: the scores that new
+    samples are compared with.
     """
     if isinstance(rule, MeanMinusSd):
         return own.mean() - rule.k * own.std(correction=0)
@@ -125,7 +130,7 @@ def threshold(rule: ThresholdRule, own: Tensor, calibration: Tensor) -> Tensor:
     rank = max(
         1, math.floor((1 - rule.share) * (n + 1) + 1e-9)
     )  # a new sample falls to it rank/(n + 1) often
-    return calibration[rank - 1]
+    return calibration.kthvalue(min(rank, n)).values
 
 
 def enough_for(rule: ThresholdRule) -> int:
@@ -133,8 +138,8 @@ def enough_for(rule: ThresholdRule) -> int:
     return math.ceil(1 / (1 - rule.share) - 1e-9) - 1 if isinstance(rule, AcceptShare) else 19
 
 
-def calibration_scores(own: Sequence[Tensor], apart: Sequence[Tensor], enough: int) -> tuple[Tensor, ...]:
-    """Return the scores that each class's new samples are to be compared with, in rising order.
+def calibration_scores(own: Sequence[Tensor], apart: Sequence[Tensor], enough: int) -> list[Tensor]:
+    """Return the scores that each class's new samples are to be compared with.
 
     apart: for each class the scores of the held-out samples assigned to it, rightly or not: a rate that
     is promised is promised for those. A class with fewer than `enough` borrows from all: their distance
@@ -147,10 +152,10 @@ def calibration_scores(own: Sequence[Tensor], apart: Sequence[Tensor], enough: i
         raise DataError(
             "no held-out sample to calibrate thresholds on; give more samples, or hold out a larger share"
         )
-    chosen = []
-    for scores, m, d in zip(apart, centre, spread, strict=True):
-        chosen.append((scores if len(scores) >= enough else m + d * pooled).sort().values)
-    return tuple(chosen)
+    return [
+        scores if len(scores) >= enough else m + d * pooled
+        for scores, m, d in zip(apart, centre, spread, strict=True)
+    ]
 
 
 def fit_temperature(scores: Tensor, labels: Tensor) -> float:

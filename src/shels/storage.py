@@ -93,7 +93,7 @@ def _document(learner: Fields, files: dict[str, str]) -> dict[str, Any]:
 
 
 def _tensors(learner: Fields) -> dict[str, dict[str, Tensor]]:
-    detector = {f"calibration/{i}": scores for i, scores in enumerate(learner["detector"].calibration)}
+    detector = {"calibration": learner["detector"].calibration}
     for name in ("mean", "sd"):
         value = getattr(learner["preparation"], name)
         if value is not None:
@@ -125,7 +125,9 @@ def _detector(document: dict[str, Any], parts: dict[str, Tensor], network: Netwo
         raise ModelFileError(f"model.json: thresholds must be finite numbers, got {thresholds}")
     detector = Detector(weight, from_dict(document["settings"]).rule)
     detector.thresholds = torch.tensor(thresholds, dtype=weight.dtype, device=weight.device)
-    detector.calibration = tuple(parts[f"calibration/{i}"].to(weight.device) for i in range(len(classes)))
+    detector.calibration = parts["calibration"].to(weight.device)
+    if detector.calibration.ndim != 2 or len(detector.calibration) != len(classes):
+        raise ModelFileError(f"the detector file: calibration is {tuple(detector.calibration.shape)}")
     return detector
 
 
