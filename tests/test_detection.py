@@ -11,6 +11,7 @@ from shels.detection import (
     class_scores,
     enough_for,
     fit_temperature,
+    measured_acceptance,
     signatures,
     threshold,
 )
@@ -161,6 +162,37 @@ def test_verdicts_before_fit_say_what_to_call_first():
 def test_verdicts_of_an_empty_batch_are_empty():
     detector = Detector(WEIGHTS, MeanMinusSd()).fit(*separated())
     assert len(detector.verdicts(torch.zeros(0, 2))) == 0
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_features_that_overflowed_are_novel_not_known(bad):
+    detector = Detector(WEIGHTS, AcceptShare()).fit(*separated(), held_out=separated(seed=1))
+    verdicts = detector.verdicts(torch.tensor([[bad, bad], [bad, 0.0], [1.5, 0.0]]))
+    assert verdicts.novel.tolist() == [True, True, False]
+    assert verdicts.p_value[:2].max() < 0.02
+
+
+def test_measured_acceptance_is_that_of_thresholds_set_without_the_samples():
+    held_out = separated(2000, seed=1)
+    rates = [
+        measured_acceptance(WEIGHTS, AcceptShare(share), separated(), held_out) for share in (0.5, 0.8, 0.95)
+    ]
+    assert rates == pytest.approx([0.5, 0.8, 0.95], abs=0.03)
+    in_sample = Detector(WEIGHTS, AcceptShare(0.5)).fit(*separated(), held_out=held_out)
+    assert rates[0] != float((~in_sample.verdicts(held_out[0]).novel).float().mean())
+
+
+def test_a_share_that_the_held_out_scores_cannot_mark_is_warned_of():
+    detector = Detector(WEIGHTS, AcceptShare(0.999))
+    with pytest.warns(UserWarning, match=r"40 held-out scores cannot mark a share of 0.999, only 0\.976"):
+        detector.fit(*separated(), held_out=separated(40, seed=1))
+
+
+def test_temperature_stays_sensible_when_every_held_out_sample_is_right():
+    scores = torch.eye(4).repeat(25, 1) * 0.02
+    labels = torch.arange(4).repeat(25)
+    best = (scores / fit_temperature(scores, labels)).softmax(1).max(1).values
+    assert 0.97 < float(best.min()) < 0.999
 
 
 def test_temperature_minimises_the_held_out_cross_entropy():

@@ -28,6 +28,10 @@ EXPECTED_FAILURES = {
 }
 
 
+FEW = pytest.mark.filterwarnings("ignore:.*held-out scores cannot mark a share")  # small data, as meant
+
+
+@FEW
 @parametrize_with_checks(
     [OpenWorldClassifier(random_state=0, max_steps=300)],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
@@ -86,6 +90,7 @@ def test_a_novel_label_that_is_a_class_is_refused_before_training():
         OpenWorldClassifier(novel_label="novel").fit(x, np.array(["novel", "old"])[y])
 
 
+@FEW
 def test_it_works_in_a_pipeline_with_clone_and_cross_validation():
     x, y = load_iris(return_X_y=True)
     pipeline = make_pipeline(StandardScaler(), OpenWorldClassifier(random_state=0, max_steps=200))
@@ -128,10 +133,11 @@ def test_images_of_another_size_are_resized_at_prediction(fitted):
 def test_accept_sets_the_share_of_known_samples_accepted():
     x, y = images((0, 1, 2, 3, 4), n=900)
     loose, strict = (
-        OpenWorldClassifier(random_state=0, max_steps=300, accept=share).fit(x, y) for share in (0.99, 0.6)
+        OpenWorldClassifier(random_state=0, max_steps=300, accept=share).fit(x[:600], y[:600])
+        for share in (0.95, 0.6)
     )
-    assert (loose.decision_function(x) > 0).mean() > 0.95
-    assert 0.4 < (strict.decision_function(x) > 0).mean() < 0.8
+    assert (loose.decision_function(x[600:]) > 0).mean() > 0.88
+    assert 0.45 < (strict.decision_function(x[600:]) > 0).mean() < 0.75
 
 
 def test_the_papers_preset_has_the_papers_rule():
@@ -164,6 +170,47 @@ def test_bad_images_are_refused_with_the_reason(fitted, x, message):
         fitted.predict(x)
     with pytest.raises(ValueError, match=message):
         OpenWorldClassifier().fit(x, np.arange(len(x)) % 2)
+
+
+def test_labels_of_mixed_kinds_come_back_as_they_went_in():
+    x, y = images((0, 1))
+    labels = np.empty(len(y), dtype=object)
+    labels[:] = [(1, "a")[value] for value in y]
+    clf = OpenWorldClassifier(random_state=0, max_steps=100)
+    clf._adopt(clf.fit(x, y).learner_, -1)
+    clf.learner_.classes = (1, "a")
+    clf._adopt(clf.learner_, -1)
+    assert set(clf.predict(x)) <= {1, "a", -1}
+    assert {type(answer) for answer in clf.predict(x)} <= {int, str}
+
+
+class Sized(torch.utils.data.Dataset):
+    """Images of one size or of many, as a data set of one's own gives them."""
+
+    def __init__(self, sides):
+        x, self.labels = images((0, 1), n=60)
+        self.images = [
+            torch.nn.functional.interpolate(torch.tensor(image, dtype=torch.float32)[None, None], side)[0]
+            for image, side in zip(x, sides * 60, strict=False)
+        ]
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, row):
+        return self.images[row], int(self.labels[row])
+
+
+@FEW
+@pytest.mark.parametrize("sides", [[12], [8, 16, 20]])
+def test_a_data_set_is_brought_to_the_same_size_for_fit_and_predict(sides):
+    clf = OpenWorldClassifier(random_state=0, max_steps=60, image_size=16).fit(Sized(sides))
+    assert clf.learner_.preparation.shape == (1, 16, 16)
+    seen = []
+    real = clf.learner_.judge
+    clf.learner_.judge = lambda inputs: seen.append(inputs.shape) or real(inputs)
+    clf.predict(Sized(sides))
+    assert seen == [(60, 1, 12, 12) if sides == [12] else (60, 1, 16, 16)]
 
 
 def test_use_before_fit_says_so():

@@ -181,7 +181,10 @@ def test_a_truncated_missing_or_exchanged_file_is_named(saved, part):
             "does not describe a model",
         ),
         ({"preparation": {"shape": [1, 8], "image_fit": "pad"}}, "does not"),
-        ({"temperature": None}, "does not describe a model"),
+        ({"temperature": None}, "temperature must be"),
+        ({"temperature": 0}, "temperature must be"),
+        ({"temperature": float("nan")}, "temperature must be"),
+        ({"preparation": {"shape": [1, 8, 8], "image_fit": "crop"}}, "image_fit must be"),
     ],
 )
 def test_an_edited_model_json_gives_a_clear_error(saved, changes, message):
@@ -229,6 +232,38 @@ def test_one_class_alone_and_a_class_without_samples_are_refused(digits, short_s
     empty = replace(digits[0], classes=(0, 1, 2, 3, "ghost"))
     with pytest.raises(DataError, match="'ghost' has no sample"):
         learn(empty, short_settings, seed=0)
+
+
+def test_samples_of_which_none_can_be_held_out_are_refused(digits, short_settings):
+    first = [int((digits[0].labels == position).nonzero()[0]) for position in range(4)]
+    with pytest.raises(DataError, match="give every class 2 samples or more"):
+        learn(digits[0].take(torch.tensor(first)), short_settings, seed=0)
+
+
+def test_a_checkpoint_of_another_image_size_is_not_taken_up(digits, short_settings, tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    sizes = [
+        replace(short_settings, network=replace(short_settings.network, image_size=side)) for side in (8, 11)
+    ]
+    short = [replace(s, training=replace(s.training, steps=20, check_every=10)) for s in sizes]
+    learn(digits[0], short[0], seed=0, device="cpu", checkpoint=path)
+    with pytest.raises(ModelFileError, match="belongs to a training with other"):
+        learn(digits[0], short[1], seed=0, device="cpu", checkpoint=path)
+
+
+def test_samples_that_lack_a_known_class_can_be_evaluated(learner, digits):
+    some = digits[1].only([2, 0])
+    labels = torch.tensor([2, 0])[some.labels]
+    expected = accuracy_score(labels, learner.judge(some.inputs).predicted)
+    measures = learner.evaluate(some)
+    assert measures["closed_set_accuracy"] == pytest.approx(expected)
+    assert set(measures["per_class"]) == {"0", "2"}
+
+
+def test_features_can_be_trained_on(learner, digits):
+    weight = torch.ones(1, learner.network.head.weight.shape[1], requires_grad=True)
+    (learner.features(digits[1].inputs[:3]) @ weight.T).sum().backward()
+    assert bool((weight.grad != 0).any())
 
 
 def test_inputs_of_another_kind_are_refused_with_what_was_expected(learner):

@@ -15,9 +15,12 @@ def test_auto_takes_a_gpu_where_there_is_one(monkeypatch, usable, chosen):
 
 def test_a_named_device_is_taken_as_named(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert runtime.device("cpu") == torch.device("cpu")
     assert runtime.device("cuda:1") == torch.device("cuda", 1)
     assert runtime.device(torch.device("meta")) == torch.device("meta")
+    with pytest.raises(SettingsError, match="there are 2 GPUs here"):
+        runtime.device("cuda:2")
 
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:0"])

@@ -16,6 +16,7 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import ModelFileError, TrainingError
 from shels.model.networks import Network, build, from_chain
+from shels.runs import Checkpoint
 from shels.runtime import generator
 from shels.training import Batch, TrialData, fit, shels_loss, start_params, validate
 
@@ -150,22 +151,16 @@ def test_weights_of_the_best_validation_are_kept_not_the_last():
 
 
 def test_validation_samples_are_never_trained_on():
-    seen = []
-
-    def watch(x):
-        seen.append(x)
-        return x
-
-    data = TrialData(blobs(), blobs(30, seed=1), watch)
-    net = network()
+    data, net, batches = trial(), network(), []
+    rows = {tuple(row.tolist()) for row in data.validation.inputs}
 
     def loss(params, batch, state):
-        rows = {tuple(row.tolist()) for row in data.validation.inputs}
+        batches.append(batch)
         assert not any(tuple(row.tolist()) in rows for row in batch.inputs)
         return shels_loss(net, SETTINGS)(params, batch, state)
 
     fit(net, loss, data, SETTINGS, seed=0)
-    assert len(seen) == 20 + 4  # each batch, and the validation samples at each of four checks
+    assert len(batches) == 20
 
 
 def test_every_sample_is_seen_once_an_epoch():
@@ -274,7 +269,15 @@ def test_a_training_cut_off_goes_on_to_the_same_weights(tmp_path, optimiser):
     path = tmp_path / "checkpoint.safetensors"
     cut = network(dropout=True)
     with pytest.raises(KilledError):
-        fit(cut, shels_loss(cut, settings), trial(), settings, seed=0, checkpoint=path, progress=kill)
+        fit(
+            cut,
+            shels_loss(cut, settings),
+            trial(),
+            settings,
+            seed=0,
+            checkpoint=Checkpoint(path),
+            progress=kill,
+        )
     steps = []
     again = network(dropout=True)
     went = fit(
@@ -283,10 +286,10 @@ def test_a_training_cut_off_goes_on_to_the_same_weights(tmp_path, optimiser):
         trial(),
         settings,
         seed=0,
-        checkpoint=path,
+        checkpoint=Checkpoint(path),
         progress=lambda p: steps.append(p.step),
     )
-    assert min(steps) == 20  # from the check at 15, not from the start
+    assert min(steps) == 15  # from its last check, not from the start
     assert went.checks == expected.checks
     assert all(torch.equal(value, whole.state_dict()[name]) for name, value in again.state_dict().items())
 
@@ -294,21 +297,62 @@ def test_a_training_cut_off_goes_on_to_the_same_weights(tmp_path, optimiser):
 def test_a_checkpoint_of_other_settings_data_or_seed_is_refused(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     net = network()
-    fit(net, shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=path)
+    fit(net, shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=Checkpoint(path))
     other = replace(SETTINGS, alpha=0.5)
     for settings, data, seed in ((other, trial(), 0), (SETTINGS, trial(59), 0), (SETTINGS, trial(), 1)):
         net = network()
         with pytest.raises(ModelFileError, match="delete it to start afresh"):
-            fit(net, shels_loss(net, settings), data, settings, seed=seed, checkpoint=path)
+            fit(net, shels_loss(net, settings), data, settings, seed=seed, checkpoint=Checkpoint(path))
+
+
+def test_a_checkpoint_of_another_network_or_preparation_is_refused(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    net = network()
+    fit(net, shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=Checkpoint(path, "size 8"))
+    with pytest.raises(ModelFileError, match="belongs to a training with other"):
+        fit(
+            network(),
+            shels_loss(net, SETTINGS),
+            trial(),
+            SETTINGS,
+            seed=0,
+            checkpoint=Checkpoint(path, "size 11"),
+        )
+
+
+def test_state_may_hold_single_numbers(tmp_path):
+    net = network()
+    store = Checkpoint(tmp_path / "checkpoint.safetensors")
+    state = {"beta": torch.tensor(3.0)}
+    went = fit(net, shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, state=state, checkpoint=store)
+    assert went.checks[-1].step == 20
+
+
+def test_a_resumed_training_says_so_first(tmp_path):
+    store = Checkpoint(tmp_path / "checkpoint.safetensors")
+    for expected in ([], [20]):
+        net, seen = network(), []
+        fit(net, shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=store, progress=seen.append)
+        assert [now.step for now in seen if now.resumed] == expected
+
+
+def test_a_validation_loss_that_is_not_finite_is_an_error():
+    data = trial()
+    data.validation.inputs[0] = 3e38  # overflows in the network
+    net = network()
+    with torch.no_grad():
+        net.body[0].weight.mul_(100)
+    with pytest.raises(TrainingError, match="the loss became"):
+        fit(net, shels_loss(net, SETTINGS), data, SETTINGS, seed=0)
 
 
 def test_a_truncated_checkpoint_is_a_clear_error(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     net = network()
-    fit(net, shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=path)
+    fit(net, shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=Checkpoint(path))
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.raises(ModelFileError, match="damaged"):
-        fit(network(), shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=path)
+        fit(network(), shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=Checkpoint(path))
 
 
 KILL_SCRIPT = """

@@ -121,7 +121,7 @@ Optimiser: TypeAlias = Adam | Sgd
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """The loss of Eq. (3) and how long to descend it. Exactly one of `epochs` and `steps` is given."""
+    """The loss of SHELS and how long to descend it. Exactly one of `epochs` and `steps` is given."""
 
     optimiser: Optimiser = field(default_factory=Adam)
     batch_size: int = 32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -47,7 +48,7 @@ class Verdicts:
     @property
     def novel(self) -> Tensor:
         """Whether each sample belongs to no known class."""
-        return self.score <= self.threshold
+        return ~(self.score > self.threshold)
 
     def __len__(self) -> int:
         return len(self.score)
@@ -88,6 +89,7 @@ class Detector:
         if held_out is not None:
             apart = _by_class(class_scores(held_out[0], self.weights), held_out[1], correct_only=False)
             chosen = calibration_scores(own, apart, enough_for(self.rule))
+            _warn_of_few(min(map(len, chosen)), self.rule)
         pairs = zip(own, chosen, strict=True)
         self.thresholds = torch.stack([threshold(self.rule, *pair) for pair in pairs])
         self.calibration = pad_sequence(
@@ -96,8 +98,9 @@ class Detector:
         return self
 
     def class_scores(self, features: Tensor) -> Tensor:
-        """Return the similarity to each class: (n, d) -> (n, classes)."""
-        return class_scores(features, self.weights)
+        """Return the similarity to each class: (n, d) -> (n, classes); what overflowed is like none."""
+        scores = class_scores(features, self.weights)
+        return torch.where(scores.isfinite(), scores, -math.inf)
 
     def scores(self, features: Tensor) -> Tensor:
         """Return the familiarity of each sample, its similarity to the nearest class: (n, d) -> (n,)."""
@@ -167,10 +170,41 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float:
 
     scores, labels = scores.double().cpu(), labels.cpu()
 
-    def surprise(log_temperature: float) -> float:
-        return float(F.cross_entropy(scores / math.exp(log_temperature), labels))
+    doubt = 1 / (len(labels) + 1)  # without any, samples that are all right would drive it to 0
 
-    return math.exp(minimize_scalar(surprise, bounds=(-7.0, 7.0), method="bounded").x)
+    def surprise(log_temperature: float) -> float:
+        return float(F.cross_entropy(scores / math.exp(log_temperature), labels, label_smoothing=doubt))
+
+    return math.exp(minimize_scalar(surprise, bounds=(-20.0, 20.0), method="bounded").x)
+
+
+def measured_acceptance(
+    weights: Tensor, rule: ThresholdRule, training: tuple[Tensor, Tensor], held_out: tuple[Tensor, Tensor]
+) -> float:
+    """Return the share of held-out samples accepted by thresholds that were set without them.
+
+    Each half of them is judged by thresholds calibrated on the other half.
+    """
+    features, labels = held_out
+    right = 0
+    for fold in (0, 1):
+        mine = torch.arange(len(labels), device=labels.device) % 2 == fold
+        other = (features[~mine], labels[~mine]) if bool((~mine).any()) else held_out
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # half as many scores; the whole set is what is promised on
+            detector = Detector(weights, rule).fit(*training, held_out=other)
+        right += int((~detector.verdicts(features[mine]).novel).sum())
+    return right / len(labels)
+
+
+def _warn_of_few(count: int, rule: ThresholdRule) -> None:
+    if isinstance(rule, AcceptShare) and count < enough_for(rule):
+        warnings.warn(
+            f"{count} held-out scores cannot mark a share of {rule.share:g}, only {count / (count + 1):.3g}. "
+            "Give more samples, hold out a larger share, or accept less",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _by_class(scores: Tensor, labels: Tensor, *, correct_only: bool) -> list[Tensor]:

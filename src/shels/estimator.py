@@ -137,7 +137,7 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(X, torch.utils.data.Dataset):
             if y is not None:
                 raise SettingsError("a torch Dataset brings its own labels: call fit(dataset) without y")
-            samples = from_torch_dataset(X, size=self.image_size)
+            samples = from_torch_dataset(X, side=self.image_size)
             self.n_features_in_ = samples.inputs.shape[-1]
             return samples
         if _is_table(X):
@@ -151,14 +151,14 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
     def _inputs(self, X: Any) -> Tensor:  # noqa: N803
         self._learner()
         if isinstance(X, torch.utils.data.Dataset):
-            return from_torch_dataset(X).inputs
+            return from_torch_dataset(X, side=self.learner_.preparation.shape[-1]).inputs
         if _is_table(X) and len(self.learner_.preparation.shape) == 1:
             X = validate_data(self, X, dtype="numeric", reset=False)  # noqa: N806
         return images_or_vectors(X, "X")
 
     def _adopt(self, learner: Learner, novel_label: Any) -> None:
         self.learner_ = learner
-        self.classes_ = np.asarray(learner.classes)
+        self.classes_ = _as_array(learner.classes)
         self.novel_label_ = novel_label
 
     def _learner(self) -> Learner:
@@ -179,6 +179,16 @@ def resolve_novel_label(label: Any, classes: tuple[Any, ...]) -> Any:
     if label in classes:
         raise SettingsError(f"novel_label {label!r} is one of the classes {list(classes)}; choose another")
     return label
+
+
+def _as_array(classes: tuple[Any, ...]) -> Array:
+    """Return classes as an array that holds them as they are, also where their kinds differ."""
+    array = np.asarray(classes)
+    if array.ndim == 1 and array.tolist() == list(classes):
+        return array
+    array = np.empty(len(classes), dtype=object)
+    array[:] = classes
+    return array
 
 
 def _is_table(x: Any) -> bool:

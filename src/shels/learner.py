@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from shels import metrics, runtime, storage
-from shels.config import Settings
+from shels.config import Settings, to_dict
 from shels.data.preparation import Preparation, prepare_for
 from shels.data.samples import Label, Samples
 from shels.data.splits import hold_out
-from shels.detection import Detector, Verdicts, fit_temperature, signatures
+from shels.detection import Detector, Verdicts, fit_temperature, measured_acceptance, signatures
 from shels.errors import DataError
+from shels.model.chains import describe
 from shels.model.networks import Network, build, from_chain
+from shels.runs import Checkpoint
 from shels.training import Fit, Progress, TrialData, fit, shels_loss
 
 
@@ -42,12 +44,13 @@ class Learner:
         """Where the network computes."""
         return self.network.head.weight.device
 
-    @torch.inference_mode()
-    def features(self, inputs: Tensor, batch_size: int = 512) -> Tensor:
+    @torch.no_grad()
+    def features(self, inputs: Tensor, batch_size: int | None = None) -> Tensor:
         """Return the high-level features of any number of inputs: (n, ...) -> (n, d)."""
         self.preparation.check(inputs)
         self.network.eval()
-        parts = [self._features(part) for part in torch.split(inputs, batch_size)]
+        size = batch_size or self.preparation.evaluation_batch
+        parts = [self._features(part) for part in torch.split(inputs, size)]
         return (
             torch.cat(parts)
             if parts
@@ -71,7 +74,7 @@ class Learner:
         Adds the rates of each class: of a known one the share accepted, and accepted and right; of a novel
         one the share rejected.
         """
-        known = known.only(self.classes)
+        known = known.only(self.classes, missing_ok=True)
         if not len(known):
             raise DataError(f"{known.origin} has no sample of the learner's classes {list(self.classes)}")
         mine = _arrays(self.judge(known.inputs))
@@ -127,17 +130,23 @@ def learn(
         raise DataError(f"{samples.origin}: a classifier needs 2 classes or more, got {len(samples.classes)}")
     samples.require_every_class()
     training_index, validation_index = hold_out(samples, settings.training.validation_share, seed)
+    if not len(validation_index):
+        raise DataError(f"{samples.origin}: nothing can be held out; give every class 2 samples or more")
     training, validation = samples.take(training_index), samples.take(validation_index)
     preparation = prepare_for(training.inputs, settings.network)
     network = _network(settings, preparation.shape, len(samples.classes), seed, chain)
     network.to(runtime.device(device))
+    preparation = preparation.to(runtime.device(device))
+    if chain is not None:
+        settings = replace(settings, network=replace(settings.network, architecture="own"))
     trial = TrialData(training, validation, preparation)
     loss = shels_loss(network, settings.training)
-    went = fit(network, loss, trial, settings.training, seed=seed, checkpoint=checkpoint, progress=progress)
+    store = Checkpoint(checkpoint, _about(settings, network, preparation)) if checkpoint else None
+    went = fit(network, loss, trial, settings.training, seed=seed, checkpoint=store, progress=progress)
     detector = Detector(network.head.weight.detach(), settings.rule)
     learner = Learner(network, samples.classes, detector, preparation, settings, seed)
-    _calibrate(learner, training, validation)
-    learner.report = _report(learner, training, validation, went)
+    acceptance = _calibrate(learner, training, validation)
+    learner.report = _report(learner, training, validation, went) | {"held_out_acceptance": acceptance}
     return learner
 
 
@@ -149,12 +158,20 @@ def _network(
     return build(settings.network, shape, classes, seed)
 
 
-def _calibrate(learner: Learner, training: Samples, validation: Samples) -> None:
-    """Set thresholds and temperature from training samples and from those held out."""
-    to = learner.device
+def _about(settings: Settings, network: Network, preparation: Preparation) -> list[Any]:
+    """Return what tells this training from others on the same data, beside its settings for training."""
+    numbers = [None if value is None else value.tolist() for value in (preparation.mean, preparation.sd)]
+    return [to_dict(settings), describe(network.body), preparation.shape, preparation.image_fit, *numbers]
+
+
+def _calibrate(learner: Learner, training: Samples, validation: Samples) -> float:
+    """Set thresholds and temperature, and return the acceptance measured on held-out samples."""
+    to, detector = learner.device, learner.detector
+    seen = learner.features(training.inputs), training.labels.to(to)
     apart = learner.features(validation.inputs), validation.labels.to(to)
-    learner.detector.fit(learner.features(training.inputs), training.labels.to(to), apart, learner.classes)
-    learner.temperature = fit_temperature(learner.detector.class_scores(apart[0]), apart[1])
+    detector.fit(*seen, held_out=apart, names=learner.classes)
+    learner.temperature = fit_temperature(detector.class_scores(apart[0]), apart[1])
+    return measured_acceptance(detector.weights, detector.rule, seen, apart)
 
 
 def _report(learner: Learner, training: Samples, validation: Samples, went: Fit) -> dict[str, Any]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from shels.config import Adam, Optimiser, to_dict
-from shels.data.samples import Samples
+from shels.config import Adam, Optimiser
 from shels.errors import ModelFileError
 from shels.files import read_metadata, read_tensors, to_bytes, write_whole
 
@@ -31,46 +30,45 @@ class Check:
     validation_accuracy: float
 
 
-def fingerprint(
-    network: nn.Module,
-    training: Samples,
-    validation: Samples,
-    settings: Any,
-    seed: int,
-    state: Mapping[str, Tensor] | None,
-) -> str:
-    """Return a digest of all that decides a training, so that a checkpoint is never taken for another's."""
-    digest = hashlib.blake2b(json.dumps([to_dict(settings), seed], sort_keys=True).encode(), digest_size=16)
-    tensors = [training.inputs, training.labels, validation.inputs, validation.labels]
-    for value in [*tensors, *network.state_dict().values(), *(state or {}).values()]:
-        digest.update(str((value.shape, value.dtype)).encode())
-        digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
+@dataclass(frozen=True)
 class Checkpoint:
-    """The checkpoint file of one training, or none where no path was given."""
+    """Where a training keeps its state, and what beside data, settings and seed decides it.
 
-    def __init__(self, path: Path | None, identity: str) -> None:
-        self.path, self.identity = path, identity
+    about: plain data that tells the network, preparation and method apart from others.
+    """
 
-    def write(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    path: Path
+    about: Any = None
+
+    def write(self, identity: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Replace the checkpoint by this state, whole or not at all."""
-        if self.path is not None:
-            notes = {"identity": self.identity, "facts": json.dumps(facts)}
-            write_whole(self.path, to_bytes(tensors, notes))
+        write_whole(self.path, to_bytes(tensors, {"identity": identity, "facts": json.dumps(facts)}))
 
-    def read(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    def read(self, identity: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Return the stored state, or None where there is none; another training's is refused."""
-        if self.path is None or not self.path.exists():
+        if not self.path.exists():
             return None
-        metadata = read_metadata(self.path)
-        if metadata.get("identity") != self.identity:
+        try:
+            metadata = read_metadata(self.path)
+            facts = json.loads(metadata.get("facts", "null"))
+            tensors = read_tensors(self.path)
+        except (ModelFileError, ValueError) as error:
+            raise ModelFileError(f"{error}; delete it to start afresh") from error
+        if metadata.get("identity") != identity:
             raise ModelFileError(
                 f"{self.path} belongs to a training with other data, settings or seed; "
                 "delete it to start afresh, or choose another output folder"
             )
-        return read_tensors(self.path), json.loads(metadata["facts"])
+        return tensors, facts
+
+
+def fingerprint(about: Any, tensors: Iterable[Tensor]) -> str:
+    """Return a digest of all that decides a training, so that a checkpoint is never taken for another's."""
+    digest = hashlib.blake2b(json.dumps(about, sort_keys=True, default=str).encode(), digest_size=16)
+    for value in tensors:
+        digest.update(str((value.shape, value.dtype)).encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 @dataclass
@@ -106,7 +104,7 @@ class Run:
         if self.best is check:
             self.best_params = {name: value.detach().clone() for name, value in self.params.items()}
 
-    def save(self, store: Checkpoint) -> None:
+    def save(self, store: Checkpoint, identity: str) -> None:
         """Write the run to its checkpoint."""
         tensors = {f"params/{name}": value for name, value in self.params.items()}
         tensors |= {f"best/{name}": value for name, value in self.best_params.items()}
@@ -114,13 +112,13 @@ class Run:
             for key, item in self.optimiser.state[value].items():
                 tensors[f"optimiser/{key}/{name}"] = item
         facts: dict[str, Any] = {"step": self.step, "seconds": self.seconds}
-        store.write(tensors, facts | {"checks": [vars(check) for check in self.checks]})
+        store.write(identity, tensors, facts | {"checks": [vars(check) for check in self.checks]})
 
-    def restore(self, store: Checkpoint) -> None:
-        """Take up the run where its checkpoint left it, if there is one."""
-        found = store.read()
+    def restore(self, store: Checkpoint, identity: str) -> bool:
+        """Take up the run where its checkpoint left it; tell whether there was one."""
+        found = store.read(identity)
         if found is None:
-            return
+            return False
         tensors, facts = found
         self.step, self.seconds = facts["step"], facts["seconds"]
         self.checks = [Check(**check) for check in facts["checks"]]
@@ -130,6 +128,7 @@ class Run:
             self.best_params[name] = torch.empty_like(value).copy_(tensors[f"best/{name}"]).detach()
             for key in [key for key in tensors if key.startswith("optimiser/") and key.endswith(f"/{name}")]:
                 self.optimiser.state[value][key.split("/")[1]] = _like(tensors[key], value)
+        return True
 
 
 def _like(saved: Tensor, value: Tensor) -> Tensor:

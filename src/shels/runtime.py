@@ -28,6 +28,10 @@ def device(name: str | torch.device = "auto") -> torch.device:
         raise SettingsError(
             f'device {name!r} was asked for, but no CUDA GPU is usable here; use "auto" or "cpu"'
         )
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise SettingsError(
+            f"device {name!r} was asked for, but there are {torch.cuda.device_count()} GPUs here"
+        )
     return chosen
 
 

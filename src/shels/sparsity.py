@@ -32,6 +32,6 @@ def depth_weights(layers: int, kind: str = "layer-wise") -> list[float]:
 
 
 def group_sparsity(weights: Sequence[Tensor], mu: Sequence[float]) -> Tensor:
-    """Return the sparsity term of Eq. (3) before α: each layer's group norms, weighted by 1 - μ."""
+    """Return the sparsity term of the loss before α: each layer's group norms, weighted by 1 - μ."""
     terms = [(1 - m) * outgoing_norms(w).sum() for w, m in zip(weights, mu, strict=True) if m < 1]
     return torch.stack(terms).sum() if terms else weights[0].new_zeros(())

@@ -62,16 +62,18 @@ def load(directory: Path, device: torch.device) -> Fields:
             "network": network,
             "classes": tuple(document["classes"]),
             "detector": _detector(document, parts["detector"], network),
-            "preparation": _preparation(document, parts["detector"]),
+            "preparation": _preparation(document, parts["detector"]).to(device),
             "settings": from_dict(document["settings"]),
             "seed": document["seed"],
-            "temperature": float(document["temperature"]),
+            "temperature": _positive(document["temperature"]),
             "report": document["report"],
         }
     except ModelFileError:
         raise
     except (ShelsError, KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
-        raise ModelFileError(f"{directory / 'model.json'} does not describe a model: {error!r}") from error
+        raise ModelFileError(
+            f"{directory / 'model.json'} does not describe a model: {_first_line(error)}"
+        ) from error
 
 
 def _document(learner: Fields, files: dict[str, str]) -> dict[str, Any]:
@@ -126,15 +128,31 @@ def _detector(document: dict[str, Any], parts: dict[str, Tensor], network: Netwo
     detector = Detector(weight, from_dict(document["settings"]).rule)
     detector.thresholds = torch.tensor(thresholds, dtype=weight.dtype, device=weight.device)
     detector.calibration = parts["calibration"].to(weight.device)
-    if detector.calibration.ndim != 2 or len(detector.calibration) != len(classes):
-        raise ModelFileError(f"the detector file: calibration is {tuple(detector.calibration.shape)}")
+    shape = tuple(detector.calibration.shape)
+    if len(shape) != 2 or len(classes) != shape[0] or not detector.calibration[:, :1].isfinite().all():
+        raise ModelFileError(f"the detector file: calibration of shape {shape} does not fit the classes")
     return detector
 
 
 def _preparation(document: dict[str, Any], parts: dict[str, Tensor]) -> Preparation:
     said = document["preparation"]
     mean, sd = parts.get("preparation/mean"), parts.get("preparation/sd")
-    return Preparation(tuple(said["shape"]), said["image_fit"], mean, sd)
+    shape = tuple(said["shape"])
+    if said["image_fit"] not in ("resize", "pad"):
+        raise ModelFileError(f"model.json: image_fit must be resize or pad, got {said['image_fit']!r}")
+    if any(value is not None and value.shape != shape[:1] for value in (mean, sd)):
+        raise ModelFileError(f"the detector file: mean and sd do not fit inputs of shape {shape}")
+    return Preparation(shape, said["image_fit"], mean, sd)
+
+
+def _positive(value: object) -> float:
+    if not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ModelFileError(f"model.json: temperature must be a number over 0, got {value!r}")
+    return float(value)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
 def _read_document(directory: Path) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -19,7 +18,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from shels.config import TrainingSettings
+from shels.config import TrainingSettings, to_dict
+from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import TrainingError
 from shels.model.networks import Network
@@ -60,11 +60,11 @@ class TrialData:
 
     training: Samples
     validation: Samples
-    prepare: Callable[[Tensor], Tensor]
+    prepare: Preparation
 
     def to(self, device: torch.device) -> TrialData:
         """Return the same with inputs and labels on a device, where they stay for the whole training."""
-        return TrialData(self.training.to(device), self.validation.to(device), self.prepare)
+        return TrialData(self.training.to(device), self.validation.to(device), self.prepare.to(device))
 
     def batch(self, index: Tensor) -> Batch:
         """Return the training samples at these positions, prepared."""
@@ -78,6 +78,7 @@ class Progress:
     step: int
     steps: int
     check: Check | None = None
+    resumed: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,32 +100,46 @@ def fit(
     seed: int,
     state: State | None = None,
     after_step: AfterStep | None = None,
-    checkpoint: Path | None = None,
+    checkpoint: Checkpoint | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Fit:
     """Train a network in place and return how it went; the weights kept are those best on validation.
 
-    With a `checkpoint` file, a run that was cut off goes on from its last validation to the same weights.
+    With a `checkpoint`, a run that was cut off goes on from its last validation, on the CPU to the very
+    same weights.
     """
     device = next(network.parameters()).device
     data = data.to(device)
     loop = _Loop(network, loss, data, settings, seed, dict(state or {}), after_step)
-    store = Checkpoint(
-        checkpoint, fingerprint(network, data.training, data.validation, settings, seed, state)
-    )
     run = Run(start_params(network), settings.optimiser)
-    run.restore(store)
+    identity = _identity(network, data, settings, seed, loop.state, checkpoint) if checkpoint else ""
+    if checkpoint and run.restore(checkpoint, identity) and progress is not None:
+        progress(Progress(run.step, loop.steps, resumed=True))
     began = time.perf_counter() - run.seconds
     cuda = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         while run.step < loop.steps and not run.exhausted(settings.patience):
             check = loop.round(run, progress)
             run.record(check, time.perf_counter() - began)
-            run.save(store)
+            if checkpoint is not None:
+                run.save(checkpoint, identity)
             if progress is not None:
                 progress(Progress(run.step, loop.steps, check))
     network.load_state_dict(run.best_params)
     return Fit(tuple(run.checks), run.best, run.step < loop.steps, run.seconds)
+
+
+def _identity(
+    network: nn.Module,
+    data: TrialData,
+    settings: TrainingSettings,
+    seed: int,
+    state: State,
+    given: Checkpoint,
+) -> str:
+    samples = [data.training.inputs, data.training.labels, data.validation.inputs, data.validation.labels]
+    tensors = [*samples, *network.state_dict().values(), *state.values()]
+    return fingerprint([to_dict(settings), seed, list(state), given.about], tensors)
 
 
 def start_params(network: nn.Module) -> Params:
@@ -194,26 +209,26 @@ class _Loop:
 
     def check(self, run: Run, training_loss: float) -> Check:
         """Return the state of the training on validation data; a loss that is not finite ends it."""
-        if not math.isfinite(training_loss):
+        loss, accuracy = validate(self.network, run.params, self.data.validation, self.data.prepare)
+        if not math.isfinite(training_loss + loss):
             raise TrainingError(
-                f"the loss became {training_loss} by step {run.step}; lower the learning rate "
+                f"the loss became {training_loss + loss} by step {run.step}; lower the learning rate "
                 f"(now {self.settings.optimiser.learning_rate:g}) or look for extreme inputs"
             )
-        loss, accuracy = validate(self.network, run.params, self.data.validation, self.data.prepare)
         return Check(run.step, run.step / self.steps_per_epoch, training_loss, loss, accuracy)
 
 
 @torch.no_grad()
 def validate(
-    network: nn.Module, params: Params, samples: Samples, prepare: Callable[[Tensor], Tensor]
+    network: nn.Module, params: Params, samples: Samples, prepare: Preparation
 ) -> tuple[float, float]:
     """Return the mean cross-entropy and the accuracy over samples, in evaluation mode."""
     network.eval()
     loss = torch.zeros((), device=samples.labels.device)
     right = torch.zeros((), device=samples.labels.device)
-    for inputs, labels in zip(
-        torch.split(samples.inputs, 512), torch.split(samples.labels, 512), strict=True
-    ):
+    size = prepare.evaluation_batch
+    for start in range(0, len(samples), size):
+        inputs, labels = samples.inputs[start : start + size], samples.labels[start : start + size]
         scores = functional_call(network, params, (prepare(inputs),))
         loss += F.cross_entropy(scores, labels, reduction="sum")
         right += (scores.argmax(dim=1) == labels).sum()

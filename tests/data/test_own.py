@@ -162,7 +162,7 @@ def test_unlabelled_inputs_come_from_x_or_the_only_array(tmp_path):
     np.savez(tmp_path / "c.npz", one=GREY, two=GREY)
     assert own.read_npz_inputs(tmp_path / "a.npz").shape == (3, 1, 5, 6)
     assert own.read_npz_inputs(tmp_path / "b.npz").shape == (3, 1, 5, 6)
-    with pytest.raises(DataError, match=r"c\.npz has no array 'x', only \['one', 'two'\]"):
+    with pytest.raises(DataError, match=r"c\.npz has no array 'x' or 'x_test', only \['one', 'two'\]"):
         own.read_npz_inputs(tmp_path / "c.npz")
 
 
@@ -424,13 +424,18 @@ def test_pixels_of_a_torch_data_set_keep_their_place():
     assert own.from_torch_dataset(Items((PICTURE, "a"))).inputs[0, :, 2, 2].tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("size", "side"), [(None, 64), (9, 9)])
+def test_items_of_one_size_keep_it_whatever_side_others_would_get():
+    samples = own.from_torch_dataset(Items((PICTURE, 0), (PICTURE, 1)), side=9)
+    assert samples.inputs.shape == (2, 3, *PICTURE.size[::-1])
+
+
+@pytest.mark.parametrize(("asked", "side"), [(None, 64), (9, 9)])
 @pytest.mark.parametrize("kind", ["picture", "floats"])
-def test_items_of_differing_sizes_are_resized(size, side, kind):
+def test_items_of_differing_sizes_are_resized(asked, side, kind):
     small, large = PICTURE, PICTURE.resize((20, 30))
     if kind == "floats":
         small, large = torch.full((3, 5, 6), 0.5), torch.full((3, 30, 20), 0.5)
-    samples = own.from_torch_dataset(Items((small, 0), (large, 1)), size=size)
+    samples = own.from_torch_dataset(Items((small, 0), (large, 1)), side=asked)
     assert samples.inputs.shape == (2, 3, side, side)
     assert len(samples.inputs[:, 0].unique()) == 1
 

@@ -6,9 +6,11 @@ from shels.data.splits import (
     AUTHORS_ORDERS,
     ClassSplit,
     authors_split,
+    divide,
     draw_classes,
     exact_classes,
     hold_out,
+    match_class,
     split_data,
 )
 from shels.errors import DataError, SettingsError
@@ -145,3 +147,26 @@ def test_a_known_class_without_training_samples_is_refused():
         split_data(DataSet("toy", train, test), ClassSplit((1, 0), (2,)))
     with pytest.raises(DataError, match="no class 7"):
         split_data(DataSet("toy", train, test), ClassSplit((0, 2), (7,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "place"), [(3, [4, 3], 1), ("3", [3, 4], 0), ("5", [3, 4], None), (3, ["x", "3"], 1)]
+)
+def test_a_class_is_matched_by_name_and_else_by_how_it_is_written(name, classes, place):
+    assert match_class(name, classes) == place
+
+
+def test_samples_are_divided_under_the_labels_of_the_model():
+    samples = Samples(torch.rand(5, 2), torch.tensor([0, 1, 2, 1, 0]), ("4", "x", "3"))
+    known, novel = divide(samples, (3, 9, 4))
+    assert known.classes == (3, 9, 4)
+    assert known.labels.tolist() == [2, 0, 2]
+    assert novel.classes == ("x",)
+    assert torch.equal(novel.inputs, samples.inputs[[1, 3]])
+
+
+def test_of_two_classes_written_alike_only_the_same_one_is_known():
+    samples = Samples(torch.rand(2, 2), torch.tensor([0, 1]), (3, "3"))
+    known, novel = divide(samples, (3, 4))
+    assert known.labels.tolist() == [0]
+    assert novel.classes == ("3",)

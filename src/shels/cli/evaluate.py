@@ -66,10 +66,11 @@ def evaluate(
     """
     _check_report(report)
     from shels.cli import inputs  # noqa: PLC0415
+    from shels.data.splits import divide  # noqa: PLC0415
 
     learner = inputs.load_learner(model, device)
     chosen = inputs.choose_part(inputs.load_to_judge(data, data_dir, learner.preparation), part)
-    known, novel = inputs.divide(chosen.samples, learner.classes)
+    known, novel = divide(chosen.samples, learner.classes)
     left_out = 0
     if novel_data is not None:
         left_out = len(novel)
@@ -77,7 +78,14 @@ def evaluate(
         novel = inputs.choose_part(others, part).samples
     measures = learner.evaluate(known, novel)
     if report is not None:
-        _write_report(report, learner, known, novel, measures, f"{model.name} on {novel_data or data}")
+        _write_report(
+            report,
+            learner,
+            known,
+            novel,
+            measures,
+            f"{model.name} on {data}" + (f" and {novel_data}" if novel_data else ""),
+        )
     counts = {"known_samples": len(known), "novel_samples": len(novel), "left_out_samples": left_out}
     result = {"model": str(model), "data": data, "novel_data": novel_data, "part": chosen.name} | counts
     result |= _measured(measures) | {"report": None if report is None else str(report)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +10,7 @@ import torch
 
 from shels.data import own, sources
 from shels.data.images import conform
-from shels.data.samples import DataSet, Label, Samples
+from shels.data.samples import DataSet, Samples
 from shels.errors import DataError, ModelFileError, SettingsError, unknown_name
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def read_to_judge(path: Path, preparation: Preparation) -> list[tuple[Tensor, li
     """
     size, channels = form(preparation)
     if path.suffix.lower() == ".npz":
-        inputs = _npz_inputs(path)
+        inputs = own.read_npz_inputs(path)
         samples = Samples(inputs, torch.zeros(len(inputs), dtype=torch.int64), ("",), origin=str(path))
         inputs = _in_form(samples, channels).inputs
         return [(inputs, [f"{path}#{row}" for row in range(len(inputs))])]
@@ -105,31 +104,6 @@ def choose_part(data: DataSet, wanted: str | None) -> Part:
     return Part(data.test if name == "test" else data.train, name)
 
 
-def divide(samples: Samples, classes: Sequence[Label]) -> tuple[Samples, Samples]:
-    """Return the samples of a model's classes, under its labels, and those of all other classes.
-
-    A class that is text finds the number that is written so, and the reverse, where only one fits.
-    """
-    same = {name: match_class(name, samples.classes, classes) for name in samples.classes}
-    position = torch.tensor([classes.index(found[0]) if (found := same[n]) else -1 for n in samples.classes])
-    of_model = position[samples.labels]
-    mine = samples.take(of_model >= 0)
-    known = replace(mine, labels=position[mine.labels], classes=tuple(classes))
-    others = [name for name in samples.classes if not same[name]]
-    return known, samples.only(others)
-
-
-def match_class(name: Label, among: Sequence[Label], classes: Sequence[Label]) -> tuple[Label] | None:
-    """Return the model's class that a name of the data stands for, in a tuple, or None."""
-    if name in classes:
-        return (classes[classes.index(name)],)
-    written = [other for other in classes if str(other) == str(name)]
-    rivals = [other for other in among if str(other) == str(name)]
-    if len(written) == 1 and len(rivals) == 1:
-        return (written[0],)
-    return None
-
-
 def _has_many_sizes(spec: str) -> bool:
     if spec in sources.NAMED:
         return sources.NAMED[spec].any_size
@@ -139,15 +113,6 @@ def _has_many_sizes(spec: str) -> bool:
 def _in_form(samples: Samples, channels: str | None) -> Samples:
     """Return images with a model's channels; vectors stay, for the model to accept or refuse."""
     return conform(samples, None, channels) if samples.inputs.ndim == 4 else samples
-
-
-def _npz_inputs(path: Path) -> Tensor:
-    arrays = own.npz_arrays(path)
-    wanted = ("x", "x_test") if len(arrays) != 1 else tuple(arrays)
-    found = [key for key in wanted if key in arrays]
-    if not found:
-        raise DataError(f"{path} has no array 'x' or 'x_test', only {sorted(arrays)}; save the inputs as x")
-    return own.images_or_vectors(arrays[found[0]], f"{path}: {found[0]}")
 
 
 def _joined(first: Samples, second: Samples) -> Samples:

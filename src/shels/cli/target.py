@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ class Target:
         self.directory = directory
         self.force = force
         self.resumed_from: int | None = None
-        self._announce: Callable[[int], None] | None = None
+        self._last: int | None = None
 
     @property
     def checkpoint(self) -> Path:
@@ -43,7 +42,7 @@ class Target:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Make the directory, make sure that it can be written to, and note where training resumes.
+        """Make the directory and make sure that it can be written to.
 
         A directory made here is removed again if nothing was put into it.
         """
@@ -51,28 +50,23 @@ class Target:
         try:
             self._try_writing()
             self._drop_leftover()
-            self.resumed_from = self._step()
             yield
         finally:
             if new:
                 with suppress(OSError):  # it holds something
                     self.directory.rmdir()
 
-    def on_resume(self, announce: Callable[[int], None]) -> None:
-        """Call `announce` with the step, once, when the training has really taken up its checkpoint."""
-        self._announce = announce
-
-    def announce(self) -> None:
-        """Say that the training was resumed, if it was and nobody said so yet."""
-        if self._announce is not None and self.resumed_from is not None:
-            self._announce(self.resumed_from)
-        self._announce = None
-
-    def watching(self, progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
-        """Return a watcher that announces the resumption before it passes anything on."""
+    def watching(
+        self, progress: Callable[[Progress], None], announce: Callable[[int], None]
+    ) -> Callable[[Progress], None]:
+        """Return a watcher that passes progress on, notes what is safe, and announces a resumption."""
 
         def watch(now: Progress) -> None:
-            self.announce()
+            if now.resumed:
+                self.resumed_from = now.step
+                announce(now.step)
+            if now.resumed or now.check is not None:
+                self._last = now.step
             progress(now)
 
         return watch
@@ -84,10 +78,9 @@ class Target:
 
     def how_to_go_on(self) -> str:
         """Return what the same command will do after an interruption."""
-        step = self._step()
-        if step is None:
+        if self._last is None:
             return "nothing was trained long enough to keep; the same command starts again"
-        return f"the same command goes on from step {step}"
+        return f"the same command goes on from step {self._last}"
 
     def _try_writing(self) -> None:
         try:
@@ -97,19 +90,6 @@ class Target:
         except OSError as error:
             raise ModelFileError(
                 f"{self.directory} cannot be written to ({error.strerror}); choose another --out"
-            ) from error
-
-    def _step(self) -> int | None:
-        """Return how far the checkpoint is, or None where there is none."""
-        from shels.files import read_metadata  # noqa: PLC0415
-
-        if not self.checkpoint.exists():
-            return None
-        try:
-            return int(json.loads(read_metadata(self.checkpoint)["facts"])["step"])
-        except (ModelFileError, KeyError, ValueError, TypeError) as error:
-            raise ModelFileError(
-                f"{self.checkpoint} cannot be resumed from ({error}); delete it to start afresh"
             ) from error
 
     def _drop_leftover(self) -> None:

@@ -110,7 +110,6 @@ def _learn(
     from shels.learner import learn  # noqa: PLC0415
 
     with target.ready(), TrainingBar("training", quiet=quiet) as bar:
-        target.on_resume(lambda step: say(f"resuming from step {step}"))
         try:
             learner = learn(
                 samples,
@@ -118,9 +117,8 @@ def _learn(
                 seed=seed,
                 device=device,
                 checkpoint=target.checkpoint,
-                progress=target.watching(bar),
+                progress=target.watching(bar, lambda step: say(f"resuming from step {step}")),
             )
-            target.announce()
             target.save(learner)
         except KeyboardInterrupt:
             bar.close()
@@ -139,7 +137,7 @@ def _result(learner: Learner, target: Target, data: str, novel: tuple[Any, ...])
         "training_samples": report["training_samples"],
         "held_out_samples": report["held_out_samples"],
         "validation_accuracy": report["best"]["validation_accuracy"],
-        "held_out_acceptance": report["held_out"]["acceptance"],
+        "held_out_acceptance": report["held_out_acceptance"],
         "exclusivity": report["exclusivity"],
         "steps": report["checks"][-1]["step"],
         "best_step": report["best"]["step"],
@@ -157,7 +155,7 @@ def _show(result: dict[str, Any], data_dir: Path | None) -> None:
     lines = {
         "classes": listed(result["classes"]),
         "validation": f"{percent(result['validation_accuracy'])} right, of {held} held-out samples",
-        "acceptance": f"{percent(result['held_out_acceptance'])} of them accepted as known",
+        "acceptance": f"{percent(result['held_out_acceptance'])} of them, by thresholds set without them",
         "exclusivity": f"{result['exclusivity']:.2f} on average (1: no two classes share a feature)",
         "training": f"{result['steps']} steps{early}, {result['seconds']:.1f} seconds on {result['device']}",
         "saved in": result["model"],

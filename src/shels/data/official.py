@@ -120,7 +120,8 @@ def read_gtsrb(directory: Path, size: int = SIGN_SIDE) -> DataSet:
     """
     images.check_form(size, None)
     train, test, labels = files_of_gtsrb(directory)
-    train_rows = [row for number in range(SIGN_CLASSES) for row in _training_signs(_inside(train), number)]
+    signs = _inside(train)
+    train_rows = [row for number in range(SIGN_CLASSES) for row in _training_signs(signs, number)]
     if not train_rows:
         raise DataError(
             f"{train} holds no training images 00000/ to {SIGN_CLASSES - 1:05d}/; unpack it again"

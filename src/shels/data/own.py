@@ -76,12 +76,14 @@ def read_npz(path: str | Path, classes: Sequence[Label] | None = None) -> DataSe
 
 
 def read_npz_inputs(path: str | Path) -> Tensor:
-    """Return the unlabelled inputs `x` (or the only array) of an .npz file."""
-    arrays = npz_arrays(Path(path))
-    key = next(iter(arrays)) if len(arrays) == 1 else "x"
-    if key not in arrays:
-        raise DataError(f"{path} has no array 'x', only {sorted(arrays)}; save the inputs as x")
-    return images_or_vectors(arrays[key], f"{path}: {key}")
+    """Return the unlabelled inputs of an .npz file: its array x, else x_test, else its only array."""
+    path = Path(path)
+    arrays = npz_arrays(path)
+    wanted = ("x", "x_test") if len(arrays) != 1 else tuple(arrays)
+    found = [key for key in wanted if key in arrays]
+    if not found:
+        raise DataError(f"{path} has no array 'x' or 'x_test', only {sorted(arrays)}; save the inputs as x")
+    return images_or_vectors(arrays[found[0]], f"{path}: {found[0]}")
 
 
 def read_folder(path: str | Path, size: int | None = None, channels: str | None = None) -> DataSet:
@@ -122,13 +124,13 @@ def read_images(
     return images.read_files(files, size, channels), [str(file) for file in files]
 
 
-def from_torch_dataset(dataset: Any, origin: str = "the data set", size: int | None = None) -> Samples:
+def from_torch_dataset(dataset: Any, origin: str = "the data set", side: int | None = None) -> Samples:
     """Return every (image, label) of a map-style torch data set; labels stay as they are.
 
     An image: a PIL image, a tensor (c, h, w) or (h, w), an array (h, w) or (h, w, c), or a vector (d,).
-    Images of differing sizes are resized to size x size, or 64 x 64.
+    Images of one size keep it; those of differing sizes are brought to side x side, or 64 x 64.
     """
-    images.check_form(size, None)
+    images.check_form(side, None)
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         raise DataError(
             f"{origin}: a data set that can only be iterated has no fixed samples to hold out; "
@@ -137,7 +139,7 @@ def from_torch_dataset(dataset: Any, origin: str = "the data set", size: int | N
     if not hasattr(dataset, "__len__") or len(dataset) == 0:
         raise DataError(f"{origin}: the data set is empty or has no length; it needs at least one sample")
     items = [_item(dataset[row], f"{origin}: item {row}") for row in range(len(dataset))]
-    inputs = _one_size([image for image, _ in items], origin, size)
+    inputs = _one_size([image for image, _ in items], origin, side)
     labels = label_list([label for _, label in items], origin)
     names = tuple(sorted_classes(labels))
     return Samples(inputs, positions(labels, names, origin), names, origin=origin)
@@ -229,7 +231,7 @@ def _item(item: Any, name: str) -> tuple[Tensor, Any]:
         raise DataError(f"{error}{hint}") from error
 
 
-def _one_size(inputs: list[Tensor], origin: str, size: int | None) -> Tensor:
+def _one_size(inputs: list[Tensor], origin: str, side: int | None) -> Tensor:
     for row, image in enumerate(inputs):
         same = image.ndim == inputs[0].ndim and image.dtype == inputs[0].dtype
         if not same or image.shape[0] != inputs[0].shape[0]:
@@ -238,6 +240,6 @@ def _one_size(inputs: list[Tensor], origin: str, size: int | None) -> Tensor:
                 f"{tuple(inputs[0].shape)} and {inputs[0].dtype}; give all items one kind of input"
             )
     differ = len({image.shape for image in inputs}) > 1
-    if inputs[0].ndim == 3 and (differ or size is not None):
-        inputs = [images.resize(image, size or images.DEFAULT_SIDE) for image in inputs]
+    if inputs[0].ndim == 3 and differ:
+        inputs = [images.resize(image, side or images.DEFAULT_SIDE) for image in inputs]
     return torch.stack(inputs)

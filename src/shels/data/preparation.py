@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -10,9 +11,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from shels.config import NetworkSettings
+from shels.data.images import DEFAULT_SIDE
 from shels.errors import DataError
 
-_OWN_SIZE_LIMIT = 64  # larger images of one's own are brought down to this side unless a size is asked for
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_SD = (0.229, 0.224, 0.225)
 
@@ -40,6 +41,17 @@ class Preparation:
             view = (-1, 1, 1) if len(self.shape) == 3 else (-1,)
             x = (x - self.mean.to(x.device).view(view)) / self.sd.to(x.device).view(view)
         return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+    def to(self, device: torch.device) -> Preparation:
+        """Return the same with its numbers on a device, so that no batch waits for them."""
+        if self.mean is None or self.sd is None:
+            return self
+        return replace(self, mean=self.mean.to(device), sd=self.sd.to(device))
+
+    @property
+    def evaluation_batch(self) -> int:
+        """How many inputs to take through a network at once where no gradient is kept."""
+        return max(32, min(512, 2**22 // math.prod(self.shape)))
 
     def check(self, inputs: Tensor) -> None:
         """Raise unless these inputs are of the kind that the network was trained on."""
@@ -70,7 +82,7 @@ def prepare_for(inputs: Tensor, settings: NetworkSettings) -> Preparation:
         sd = torch.where(varies, exact.std(dim=0, correction=0), 1.0)
         return Preparation((inputs.shape[1],), mean=exact.mean(dim=0).float(), sd=sd.float())
     channels = inputs.shape[1]
-    height, width = (min(side, _OWN_SIZE_LIMIT) for side in inputs.shape[2:])
+    height, width = (min(side, DEFAULT_SIDE) for side in inputs.shape[2:])
     if settings.image_size is not None:
         height = width = settings.image_size
     shape = (channels, height, width)

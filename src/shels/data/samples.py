@@ -59,14 +59,15 @@ class Samples:
         groups = None if self.groups is None else self.groups[index]
         return replace(self, inputs=self.inputs[index], labels=self.labels[index], groups=groups)
 
-    def only(self, classes: Sequence[Label]) -> Samples:
+    def only(self, classes: Sequence[Label], *, missing_ok: bool = False) -> Samples:
         """Return the samples of these classes, relabelled to their order in `classes`."""
         missing = [c for c in classes if c not in self.classes]
-        if missing:
+        if missing and not missing_ok:
             raise DataError(f"{self.origin} has no class {missing[0]!r}; its classes: {list(self.classes)}")
         new_position = torch.full((len(self.classes),), -1, device=self.labels.device)
         for new, name in enumerate(classes):
-            new_position[self.classes.index(name)] = new
+            if name in self.classes:
+                new_position[self.classes.index(name)] = new
         kept = self.take(new_position[self.labels] >= 0)
         return replace(kept, labels=new_position[kept.labels], classes=tuple(classes))
 

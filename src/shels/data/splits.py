@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -118,6 +118,29 @@ def split_data(data: DataSet, split: ClassSplit) -> tuple[Samples, Samples, Samp
     return train_known, data.test.only(split.known), data.test.only(split.novel)
 
 
+def divide(samples: Samples, classes: Sequence[Label]) -> tuple[Samples, Samples]:
+    """Return the samples of a model's classes, under its labels, and those of all other classes."""
+    texts = [str(name) for name in samples.classes]
+    places = [match_class(name, classes) for name in samples.classes]
+    for row, name in enumerate(samples.classes):  # 3 and "3" in the data: only what is written the same fits
+        if texts.count(str(name)) > 1 and name not in classes:
+            places[row] = None
+    position = torch.tensor([-1 if place is None else place for place in places])
+    mine = samples.take(position[samples.labels] >= 0)
+    known = replace(mine, labels=position[mine.labels], classes=tuple(classes))
+    return known, samples.only(
+        [name for name, place in zip(samples.classes, places, strict=True) if place is None]
+    )
+
+
+def match_class(name: Label, classes: Sequence[Label]) -> int | None:
+    """Return the place of a class by its name, or of the only one that is written so ("3" finds 3)."""
+    if name in classes:
+        return classes.index(name)
+    written = [place for place, other in enumerate(classes) if str(other) == str(name)]
+    return written[0] if len(written) == 1 else None
+
+
 def _held_of_class(groups: Tensor, share: float, draws: torch.Generator) -> Tensor:
     """Return which samples of one class are held out: a mask, True for whole groups."""
     distinct, member_of, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
@@ -131,13 +154,11 @@ def _held_of_class(groups: Tensor, share: float, draws: torch.Generator) -> Tens
 
 
 def _find_all(names: Sequence[Label], classes: Sequence[Label]) -> list[Label]:
-    by_text = {str(name): name for name in classes}
-    found: list[Label] = []
-    for name in names:
-        if name not in classes and str(name) not in by_text:
+    found = [match_class(name, classes) for name in names]
+    for name, place in zip(names, found, strict=True):
+        if place is None:
             raise SettingsError(unknown_name("class", name, classes))
-        found.append(name if name in classes else by_text[str(name)])
-    return found
+    return [classes[place] for place in found if place is not None]
 
 
 def _rest(classes: Sequence[Label], taken: Sequence[Label] | None) -> list[Label]:

@@ -94,7 +94,7 @@ def _judged(learner: Learner, samples: Samples) -> _Shown:
 
 def _lead(mine: _Shown, others: _Shown | None) -> str:
     lead = f"A classifier was taught {_count(len(mine.samples.classes), 'class')} and then shown "
-    lead += f"{_count(len(mine), 'sample')} of them that it had not seen before"
+    lead += f"{_count(len(mine), 'sample')} of them"
     if others is None:
         return lead + "."
     classes = len(np.unique(others.labels))
@@ -120,9 +120,10 @@ def _facts(measures: Measures) -> list[tuple[str, str]]:
 def _training_words(learner: Learner) -> list[str]:
     network, report, shape = learner.settings.network, learner.report, learner.preparation.shape
     name = automatic(shape) if network.architecture == "auto" else network.architecture
+    name = "a chain of the user's own" if name == "own" else f"“{name}”"
     parameters = sum(value.numel() for value in learner.network.parameters())
     words = [
-        f"The network “{name}” ({parameters:,} parameters, {network.head} head, seed {learner.seed}) sees",
+        f"The network, {name} ({parameters:,} parameters, {network.head} head, seed {learner.seed}) sees",
         f"{learner.preparation.describe()} and tells {_count(len(learner.classes), 'class')} apart.",
     ]
     if report.get("checks") and report.get("best"):

@@ -62,7 +62,7 @@ def margins(known: Array, novel: Array | None) -> Figure:
     alt = f"Histogram of score less threshold: {_beyond(known)} of known samples lie above 0"
     alt += "" if novel is None else f", {_beyond(novel)} of novel ones"
     caption = (
-        "How far each test sample scores above (accepted) or below (judged novel) the threshold of the "
+        "How far each sample scores above (accepted) or below (judged novel) the threshold of the "
         "class it is most like. The outermost bars collect what lies beyond them."
     )
     return Figure(svg(draw, _NARROW, 330), alt, caption, _NARROW)
@@ -129,7 +129,7 @@ def class_bars(known: Mapping[str, tuple[float, float]], novel: Mapping[str, flo
 
     alt = "Bars by class. Accepted and right: " + _listed(known, right)
     alt += f". Novel and rejected: {_listed(novel, rejected)}" if novel else ""
-    caption = "What became of the test samples of each class; the number is the share decided rightly."
+    caption = "What became of the samples of each class; the number is the share decided rightly."
     return Figure(svg(draw, _NARROW, height), alt, caption, _ENLARGED)
 
 
