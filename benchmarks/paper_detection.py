@@ -20,6 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from shels import __version__
+from shels.config import Settings, to_dict
+from shels.presets import preset
+
 Trial = tuple[str, int, str]  # data set, number of the authors' order, head
 
 
@@ -31,13 +35,11 @@ def run(trial: Trial, data_dir: str) -> dict[str, Any]:
     from shels.data.splits import authors_split, draw_classes, split_data  # noqa: PLC0415
     from shels.learner import learn  # noqa: PLC0415
     from shels.metrics import mean_exclusivity  # noqa: PLC0415
-    from shels.presets import preset  # noqa: PLC0415
 
     torch.set_num_threads(1)
-    name, order, head = trial
-    settings = preset("paper", name)
-    settings = replace(settings, network=replace(settings.network, head=head))
-    data = load_named(name, data_dir)
+    name, order, _ = trial
+    settings = settings_of(trial)
+    data = load_named(name, data_dir, settings.network.image_size if name == "gtsrb" else None)
     ten = (
         len(data.train.classes) == 10
     )  # the authors' orders are of ten classes; GTSRB's are drawn from the seed
@@ -48,26 +50,52 @@ def run(trial: Trial, data_dir: str) -> dict[str, Any]:
     measures = learner.evaluate(test, novel)
     measures["exclusivity"] = mean_exclusivity(learner.exclusivity(train))
     measures["held_out_acceptance"] = learner.report["held_out"]["acceptance"]
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
+    name_of_device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     return {
-        "trial": list(trial),
+        **identity(trial),
         "known": list(split.known),
-        "measures": {key: value for key, value in measures.items() if isinstance(value, float)},
+        "novel": list(split.novel),
+        "metrics": {key: value for key, value in measures.items() if isinstance(value, float)},
         "best": learner.report["best"],
         "seconds": time.perf_counter() - began,
-        "device": device,
-        "torch": torch.__version__,
+        "device": name_of_device,
+        "versions": {"shels": __version__, "torch": torch.__version__},
     }
+
+
+def settings_of(trial: Trial) -> Settings:
+    """Return the paper's settings for a trial."""
+    settings = preset("paper", trial[0])
+    return replace(settings, network=replace(settings.network, head=trial[2]))
+
+
+def identity(trial: Trial) -> dict[str, Any]:
+    """Return what makes a trial this one: the same again is not run again."""
+    name, order, head = trial
+    settings = to_dict(settings_of(trial))
+    return {"experiment": f"within/{name}", "method": f"shels-{head}", "seed": order, "settings": settings}
 
 
 def summary(lines: list[dict[str, Any]]) -> None:
     """Print mean and standard deviation of each measure for each data set and head."""
-    for key in sorted({(line["trial"][0], line["trial"][2]) for line in lines}):
-        mine = [line for line in lines if (line["trial"][0], line["trial"][2]) == key]
-        print(f"{key[0]} with a {key[1]} head, {len(mine)} trials")
-        for name in mine[0]["measures"]:
-            values = np.array([line["measures"][name] for line in mine])
+    for key in sorted({(line["experiment"], line["method"]) for line in lines}):
+        mine = [line for line in lines if (line["experiment"], line["method"]) == key]
+        print(f"{key[0]} {key[1]}, {len(mine)} trials")
+        for name in mine[0]["metrics"]:
+            values = np.array([line["metrics"][name] for line in mine])
             print(f"  {name:22s} {values.mean():.4f} ± {values.std(ddof=1) if len(values) > 1 else 0:.4f}")
+
+
+def stored(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file; a last line that was cut off is dropped."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    records = []
+    for line in lines:
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            print(f"left out a line of {path} that was cut off")
+    return records
 
 
 def main() -> None:
@@ -83,18 +111,25 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/paper_detection.jsonl"))
     given = parser.parse_args()
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
-    done = {tuple(line["trial"]) for line in lines}
+    lines = stored(given.out)
+    done = [{key: line.get(key) for key in ("experiment", "method", "seed", "settings")} for line in lines]
     trials = [
         (name, order, head) for head in given.head for name in given.sets for order in range(given.orders)
     ]
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
-        jobs = [pool.submit(run, trial, given.data_dir) for trial in trials if trial not in done]
+        jobs = [pool.submit(run, trial, given.data_dir) for trial in trials if identity(trial) not in done]
         for job in as_completed(jobs):
-            lines.append(job.result())
+            record = job.result()
+            lines.append(record)
             with given.out.open("a") as file:
-                file.write(json.dumps(lines[-1]) + "\n")
-            print(lines[-1]["trial"], f"{lines[-1]['seconds']:.0f} s", lines[-1]["measures"], flush=True)
+                file.write(json.dumps(record) + "\n")
+            print(
+                record["experiment"],
+                record["seed"],
+                f"{record['seconds']:.0f} s",
+                record["metrics"],
+                flush=True,
+            )
     summary(lines)
 
 
