@@ -253,7 +253,7 @@ def test_detect_rows_agree_in_json_csv_and_file(model, pictures, tmp_path):
     assert shels("detect", model, pictures, "--csv", tmp_path / "v.csv").exit_code == 0
     assert list(csv.DictReader(io.StringIO((tmp_path / "v.csv").read_text()))) == printed
     for row, line in zip(document["rows"], printed, strict=True):
-        assert list(line) == ["source", "verdict", "predicted", "score", "threshold", "p_value"]
+        assert list(line) == ["source", "verdict", "predicted", "score", "threshold", "p_value", "novel"]
         assert line["verdict"] == str(row["verdict"])
         assert row["novel"] == (row["score"] <= row["threshold"])
         assert row["verdict"] == ("novel" if row["novel"] else row["predicted"])
@@ -423,3 +423,63 @@ def test_images_are_read_at_the_size_of_the_model_unless_it_pads():
     assert form(Preparation((1, 32, 32), "pad")) == (None, "grey")
     assert form(Preparation((1, 20, 30))) == (None, "grey")
     assert form(Preparation((7,))) == (None, None)
+
+
+def test_a_class_called_novel_is_refused(tmp_path):
+    for name in ("novel", "old"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / "photos" / name / "a.png")
+    assert "rename it" in fails(1, "train", tmp_path / "photos", "--out", tmp_path / "m")
+
+
+def test_classes_that_only_the_test_part_has_are_kept_out_as_novel(tmp_path):
+    x = np.random.default_rng(0).random((60, 8, 8))
+    y = np.arange(60) % 2
+    np.savez(tmp_path / "open.npz", x_train=x, y_train=y, x_test=x, y_test=np.arange(60) % 3)
+    result = shels("train", tmp_path / "open.npz", "--steps", 60, "--out", tmp_path / "m", "--json")
+    assert json.loads(result.stdout)["novel_classes"] == [2]
+
+
+def test_a_training_that_failed_leaves_no_checkpoint_in_the_way(tmp_path):
+    failing = [
+        "train",
+        "digits",
+        "--authors-order",
+        0,
+        "--seed",
+        0,
+        "--learning-rate",
+        1e-9,
+        "--out",
+        tmp_path / "m",
+    ]
+    result = shels(*failing, "--steps", 1)
+    assert result.exit_code == 1
+    assert "no correctly classified" in result.stderr
+    assert not (tmp_path / "m").exists()
+
+
+def test_force_discards_the_checkpoint_of_another_training(tmp_path, monkeypatch):
+    from shels import training
+
+    def stop(self, run, progress):
+        if run.step:
+            raise KeyboardInterrupt
+        return real(self, run, progress)
+
+    real = training._Loop.round
+    monkeypatch.setattr(training._Loop, "round", stop)
+    assert shels(*TRAIN, "--epochs", 5, "--out", tmp_path / "m").exit_code == 1
+    monkeypatch.setattr(training._Loop, "round", real)
+    assert "belongs to a training" in fails(1, *TRAIN, "--epochs", 4, "--out", tmp_path / "m")
+    assert shels(*TRAIN, "--epochs", 4, "--out", tmp_path / "m", "--force").exit_code == 0
+
+
+def test_memory_that_cannot_be_had_is_one_line(tmp_path, monkeypatch):
+    from shels import learner
+
+    def full(*_, **__):
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried ...")
+
+    monkeypatch.setattr(learner, "learn", full)
+    assert fails(1, *TRAIN, "--out", tmp_path / "m").startswith("error: out of memory; lower --batch-size")

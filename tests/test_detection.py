@@ -126,7 +126,7 @@ def test_p_value_is_the_conformal_rank_among_held_out_scores():
     detector.fit(*separated())
     detector.calibration = torch.tensor([[1.0, 2.0, 3.0], [1.0, 1.0, float("inf")]])
     verdicts = detector.verdicts(torch.tensor([[0.5, 0.0], [2.0, 0.0], [9.0, 0.0], [0.0, 0.5]]))
-    assert verdicts.p_value.tolist() == pytest.approx([1 / 4, 3 / 4, 1.0, 3 / 3])
+    assert verdicts.p_value.tolist() == pytest.approx([1 / 4, 2 / 4, 1.0, 1 / 3])
 
 
 def test_p_values_of_known_samples_are_uniform():
@@ -152,6 +152,21 @@ def test_verdicts_do_not_depend_on_the_rest_of_the_batch():
         alone = detector.verdicts(features[row : row + 1])
         for name in ("predicted", "score", "threshold", "p_value", "novel"):
             assert getattr(alone, name)[0] == getattr(together, name)[row]
+
+
+def test_a_score_on_the_threshold_is_novel_and_has_the_p_value_of_novel():
+    held_out = separated(398, seed=1)
+    detector = Detector(WEIGHTS, AcceptShare(0.95)).fit(*separated(), held_out=held_out)
+    verdicts = detector.verdicts(held_out[0])  # among them the very samples that the thresholds are
+    assert bool((verdicts.score == verdicts.threshold).any())
+    assert torch.equal(verdicts.novel, verdicts.p_value <= 0.05)
+
+
+@pytest.mark.parametrize("features", [torch.ones(2, 3), np.ones((2, 2)), torch.ones(2)])
+def test_features_of_the_wrong_kind_are_refused(features):
+    detector = Detector(WEIGHTS, MeanMinusSd()).fit(*separated())
+    with pytest.raises(DataError, match=r"features must be a tensor \(n, 2\)"):
+        detector.verdicts(features)
 
 
 def test_verdicts_before_fit_say_what_to_call_first():

@@ -124,6 +124,16 @@ def test_save_and_load_give_the_same_answers(fitted, tmp_path):
     assert loaded.classes_.tolist() == [0, 1, 2, 3]
 
 
+def test_a_saved_novel_label_comes_back(tmp_path):
+    x, y = images((0, 1))
+    for name, labels, novel in (("a", y, "unknown"), ("b", np.where(y == 0, -1, 1), -9)):
+        clf = OpenWorldClassifier(random_state=0, max_steps=60, novel_label=novel).fit(x, labels)
+        clf.save(tmp_path / name)
+        loaded = OpenWorldClassifier.load(tmp_path / name)
+        assert loaded.novel_label_ == novel
+        assert loaded.predict(x).tolist() == clf.predict(x).tolist()
+
+
 def test_images_of_another_size_are_resized_at_prediction(fitted):
     x, y = images()
     larger = x.repeat(2, axis=1).repeat(2, axis=2)
@@ -176,12 +186,10 @@ def test_labels_of_mixed_kinds_come_back_as_they_went_in():
     x, y = images((0, 1))
     labels = np.empty(len(y), dtype=object)
     labels[:] = [(1, "a")[value] for value in y]
-    clf = OpenWorldClassifier(random_state=0, max_steps=100)
-    clf._adopt(clf.fit(x, y).learner_, -1)
-    clf.learner_.classes = (1, "a")
-    clf._adopt(clf.learner_, -1)
-    assert set(clf.predict(x)) <= {1, "a", -1}
+    clf = OpenWorldClassifier(random_state=0, max_steps=100).fit(x, labels)
+    assert set(clf.classes_) == {1, "a"}
     assert {type(answer) for answer in clf.predict(x)} <= {int, str}
+    assert (clf.predict(x) == labels).mean() > 0.8
 
 
 class Sized(torch.utils.data.Dataset):
@@ -213,6 +221,12 @@ def test_a_data_set_is_brought_to_the_same_size_for_fit_and_predict(sides):
     assert seen == [(60, 1, 12, 12) if sides == [12] else (60, 1, 16, 16)]
 
 
+def test_a_data_loader_is_refused_with_what_to_pass():
+    loader = torch.utils.data.DataLoader(Sized([8]))
+    with pytest.raises(SettingsError, match=r"fit\(loader.dataset\)"):
+        OpenWorldClassifier().fit(loader)
+
+
 def test_use_before_fit_says_so():
     with pytest.raises(NotFittedError):
         OpenWorldClassifier().predict(images()[0])
@@ -227,6 +241,9 @@ def test_use_before_fit_says_so():
         ({"accept": 1.5}, "share must be"),
         ({"max_steps": 0}, "steps must be"),
         ({"random_state": -3}, "random_state must be"),
+        ({"network": 5}, "network must be a name"),
+        ({"settings": {}}, "settings must be a shels.config.Settings"),
+        ({"novel_label": [1, 2]}, "novel_label must be one label"),
     ],
 )
 def test_bad_parameters_are_refused_with_the_rule(parameters, message):

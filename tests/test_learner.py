@@ -13,6 +13,7 @@ from shels.config import Adam, MeanMinusSd, TrainingSettings
 from shels.data.samples import Samples
 from shels.errors import DataError, ModelFileError
 from shels.learner import Learner, learn
+from shels.storage import signed
 
 
 def test_a_short_training_knows_its_digits_and_notices_others(learner, digits):
@@ -135,7 +136,7 @@ def saved(learner, tmp_path):
 
 def edit(path, **changes):
     document = json.loads((path / "model.json").read_text())
-    (path / "model.json").write_text(json.dumps(document | changes))
+    (path / "model.json").write_text(json.dumps(signed(document | changes)))
 
 
 def test_loading_a_directory_without_a_model_says_so(tmp_path):
@@ -172,6 +173,8 @@ def test_a_truncated_missing_or_exchanged_file_is_named(saved, part):
         ({"thresholds": [1.0, 2.0, 3.0]}, "3 thresholds"),
         ({"thresholds": [1.0, 2.0, 3.0, "x"]}, "finite numbers"),
         ({"thresholds": [1.0, 2.0, 3.0, float("nan")]}, "finite numbers"),
+        ({"thresholds": [1.0, 2.0, 3.0, 10**400]}, "does not describe a model"),
+        ({"format_version": True}, "format version True"),
         ({"settings": {}}, "does not describe a model"),
         ({"files": {}}, "does not describe a model"),
         ({"files": {"network": "../../etc/passwd", "detector": "x"}}, "does not exist"),
@@ -191,6 +194,30 @@ def test_an_edited_model_json_gives_a_clear_error(saved, changes, message):
     edit(saved, **changes)
     with pytest.raises(ModelFileError, match=message):
         Learner.load(saved)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"thresholds": [-99.0] * 4}, {"seed": 5}, {"extra": 1}, {"classes": list("abcd")}]
+)
+def test_an_edit_that_would_make_sense_is_noticed_too(saved, changes):
+    document = json.loads((saved / "model.json").read_text())
+    (saved / "model.json").write_text(json.dumps(document | changes))
+    with pytest.raises(ModelFileError, match="edited or damaged"):
+        Learner.load(saved)
+
+
+def test_a_model_json_that_nests_without_end_is_a_clear_error(saved):
+    (saved / "model.json").write_text("[" * 200_000)
+    with pytest.raises(ModelFileError, match="damaged"):
+        Learner.load(saved)
+
+
+def test_temporary_files_of_a_saving_that_was_cut_off_are_gone_after_the_next(learner, saved):
+    (saved / ".model.json.0123abcd").write_text("half")
+    (saved / ".network-0123456789ab.safetensors.0123abcd").write_text("half")
+    (saved / ".keep").write_text("mine")
+    learner.save(saved)
+    assert sorted(path.name for path in saved.iterdir() if path.name.startswith(".")) == [".keep"]
 
 
 def test_a_model_json_that_is_no_json_gives_a_clear_error(saved):

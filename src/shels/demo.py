@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from shels import runtime
+from shels import runtime, storage
 from shels.config import Settings
 from shels.data.arrays import sorted_classes
 from shels.data.samples import Label, Samples
 from shels.data.sources import load_named
 from shels.data.splits import ClassSplit, draw_classes, split_data
-from shels.files import write_whole
+from shels.files import check_writable, write_whole
 from shels.learner import Learner, learn
 from shels.presets import preset
 from shels.report import detection, figures
@@ -58,6 +58,8 @@ def run(
     data = load_named("digits")
     split = draw_classes(data.train.classes, KNOWN_COUNT, seed)
     taught, known, novel = split_data(data, split)
+    storage.check_target(out / "model")
+    check_writable(out)
     chosen = preset("default") if settings is None else settings
     learner = learn(taught, chosen, seed=seed, device=device, progress=progress)
     measures = learner.evaluate(known, novel)

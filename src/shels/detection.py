@@ -36,8 +36,8 @@ class Verdicts:
     """What was decided about each sample of a batch; every field is (n,).
 
     predicted: position of the most similar class. score: similarity to it; higher is more familiar.
-    threshold: what the score had to exceed. p_value: how often held-out samples of that class score as
-    low or lower; small means novel.
+    threshold: what the score had to exceed. p_value: how often held-out samples of that class score
+    lower; small means novel.
     """
 
     predicted: Tensor
@@ -99,6 +99,9 @@ class Detector:
 
     def class_scores(self, features: Tensor) -> Tensor:
         """Return the similarity to each class: (n, d) -> (n, classes); what overflowed is like none."""
+        if not isinstance(features, Tensor) or features.shape[1:] != self.weights.shape[1:]:
+            got = f"{type(features).__name__} {tuple(getattr(features, 'shape', ()))}"
+            raise DataError(f"features must be a tensor (n, {self.weights.shape[1]}), got {got}")
         scores = class_scores(features, self.weights)
         return torch.where(scores.isfinite(), scores, -math.inf)
 
@@ -114,9 +117,9 @@ class Detector:
         return Verdicts(predicted, score, self.thresholds[predicted], self._p_values(score, predicted))
 
     def _p_values(self, score: Tensor, predicted: Tensor) -> Tensor:
-        """Return (1 + how many calibration scores of the class are as low) / (1 + how many there are)."""
+        """Return (1 + how many calibration scores of the class are lower) / (1 + how many there are)."""
         everywhere = score.expand(len(self.calibration), -1).contiguous()  # in every class: no host sync
-        lower = torch.searchsorted(self.calibration, everywhere, right=True).gather(0, predicted[None])[0]
+        lower = torch.searchsorted(self.calibration, everywhere).gather(0, predicted[None])[0]
         count = self.calibration.isfinite().sum(dim=1)[predicted]
         return ((lower + 1) / (count + 1)).to(score.dtype)
 

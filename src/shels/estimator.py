@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -117,12 +118,18 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         """Return a fitted classifier from a saved learner; `parameters` as for the constructor."""
         self = cls(**parameters)
         learner = Learner.load(directory, self.device)
+        stored = learner.novel_label if "novel_label" not in parameters else None
+        self.novel_label = self.novel_label if stored is None else stored
         self._adopt(learner, resolve_novel_label(self.novel_label, learner.classes))
         self.n_features_in_ = learner.preparation.shape[-1]
         return self
 
     def _settings(self) -> Settings:
         settings = preset(self.preset) if self.settings is None else self.settings
+        if not isinstance(settings, Settings):
+            raise SettingsError(f"settings must be a shels.config.Settings, got {type(settings).__name__}")
+        if not isinstance(self.network, str | nn.Module | None):
+            raise SettingsError(f"network must be a name or an nn.Sequential, got {self.network!r}")
         network, training = settings.network, settings.training
         if isinstance(self.network, str):
             network = replace(network, architecture=self.network)
@@ -134,6 +141,8 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         return Settings(network, training, rule)
 
     def _samples(self, X: Any, y: Any) -> Samples:  # noqa: N803
+        if isinstance(X, torch.utils.data.DataLoader):
+            raise SettingsError("a DataLoader gives batches; pass its data set: fit(loader.dataset)")
         if isinstance(X, torch.utils.data.Dataset):
             if y is not None:
                 raise SettingsError("a torch Dataset brings its own labels: call fit(dataset) without y")
@@ -145,7 +154,10 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         else:
             X = images_or_vectors(X, "X")  # noqa: N806
             self.n_features_in_ = X.shape[-1]
-        check_classification_targets(y)
+        if (
+            getattr(getattr(y, "dtype", None), "kind", "") != "O"
+        ):  # labels of any kind are welcome, a scale is not
+            check_classification_targets(y)
         return from_arrays(X, y, origin="X and y")
 
     def _inputs(self, X: Any) -> Tensor:  # noqa: N803
@@ -158,6 +170,7 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
 
     def _adopt(self, learner: Learner, novel_label: Any) -> None:
         self.learner_ = learner
+        learner.novel_label = novel_label
         self.classes_ = _as_array(learner.classes)
         self.novel_label_ = novel_label
 
@@ -174,6 +187,8 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
 
 def resolve_novel_label(label: Any, classes: tuple[Any, ...]) -> Any:
     """Return the answer for novel samples; it must be none of the classes."""
+    if not isinstance(label, Hashable):
+        raise SettingsError(f"novel_label must be one label, got {label!r}")
     if label == -1 and all(isinstance(name, str) for name in classes):
         label = "novel"
     if label in classes:

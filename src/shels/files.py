@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from shels.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
@@ -25,9 +27,24 @@ def write_whole(path: Path, content: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # the caller knows the file by its own name
+            raise type(error)(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def check_writable(directory: Path) -> None:
+    """Make a directory and raise unless files can be written into it, before any work is done for them."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(b"written")
+    except OSError as error:
+        raise ModelFileError(
+            f"{directory} cannot be written to ({error.strerror}); choose another"
+        ) from error
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

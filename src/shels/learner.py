@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +37,8 @@ class Learner:
     seed: int
     temperature: float = 1.0
     """What class scores are divided by to become probabilities."""
+    novel_label: Label | None = None
+    """What `OpenWorldClassifier.predict` answers for novel samples, where it was used."""
     report: dict[str, Any] = field(default_factory=dict)
     """How it came about: samples, best check, held-out acceptance, exclusivity."""
 
@@ -98,9 +101,7 @@ class Learner:
     def exclusivity(self, samples: Samples) -> np.ndarray[Any, Any]:
         """Return the exclusivity of each two classes' features over samples of theirs: (classes, classes)."""
         known = samples.only(self.classes)
-        means = signatures(self.features(known.inputs), known.labels.to(self.device), len(self.classes))
-        weights = self.network.head.weight.detach()
-        return metrics.exclusivity(metrics.active_features(means.cpu().numpy(), weights.cpu().numpy()))
+        return _exclusivity(self.network, self.features(known.inputs), known.labels.to(self.device))
 
     def save(self, directory: str | Path) -> None:
         """Write the learner into a directory, whole or not at all; a model already there is replaced."""
@@ -145,8 +146,9 @@ def learn(
     went = fit(network, loss, trial, settings.training, seed=seed, checkpoint=store, progress=progress)
     detector = Detector(network.head.weight.detach(), settings.rule)
     learner = Learner(network, samples.classes, detector, preparation, settings, seed)
-    acceptance = _calibrate(learner, training, validation)
-    learner.report = _report(learner, training, validation, went) | {"held_out_acceptance": acceptance}
+    if progress is not None:
+        progress(Progress(went.checks[-1].step, went.checks[-1].step, stage="setting thresholds"))
+    learner.report = _report(training, validation, went) | _calibrate(learner, training, validation)
     return learner
 
 
@@ -164,18 +166,29 @@ def _about(settings: Settings, network: Network, preparation: Preparation) -> li
     return [to_dict(settings), describe(network.body), preparation.shape, preparation.image_fit, *numbers]
 
 
-def _calibrate(learner: Learner, training: Samples, validation: Samples) -> float:
-    """Set thresholds and temperature, and return the acceptance measured on held-out samples."""
+def _calibrate(learner: Learner, training: Samples, validation: Samples) -> dict[str, Any]:
+    """Set thresholds and temperature, and return what was measured on the way."""
+    began = time.perf_counter()
     to, detector = learner.device, learner.detector
     seen = learner.features(training.inputs), training.labels.to(to)
     apart = learner.features(validation.inputs), validation.labels.to(to)
     detector.fit(*seen, held_out=apart, names=learner.classes)
     learner.temperature = fit_temperature(detector.class_scores(apart[0]), apart[1])
-    return measured_acceptance(detector.weights, detector.rule, seen, apart)
+    return {
+        "held_out": learner.evaluate(validation),
+        "held_out_acceptance": measured_acceptance(detector.weights, detector.rule, seen, apart),
+        "exclusivity": metrics.mean_exclusivity(_exclusivity(learner.network, *seen)),
+        "calibration_seconds": time.perf_counter() - began,
+    }
 
 
-def _report(learner: Learner, training: Samples, validation: Samples, went: Fit) -> dict[str, Any]:
-    held_out = learner.evaluate(validation)
+def _exclusivity(network: Network, features: Tensor, labels: Tensor) -> np.ndarray[Any, Any]:
+    weights = network.head.weight.detach()
+    means = signatures(features, labels, len(weights))
+    return metrics.exclusivity(metrics.active_features(means.cpu().numpy(), weights.cpu().numpy()))
+
+
+def _report(training: Samples, validation: Samples, went: Fit) -> dict[str, Any]:
     return {
         "training_samples": len(training),
         "held_out_samples": len(validation),
@@ -183,8 +196,6 @@ def _report(learner: Learner, training: Samples, validation: Samples, went: Fit)
         "checks": [vars(check) for check in went.checks],
         "stopped_early": went.stopped_early,
         "seconds": went.seconds,
-        "held_out": held_out,
-        "exclusivity": metrics.mean_exclusivity(learner.exclusivity(training)),
     }
 
 

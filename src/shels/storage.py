@@ -37,7 +37,7 @@ Fields = dict[str, Any]  # the fields of a Learner
 
 def save(directory: Path, learner: Fields) -> None:
     """Write a learner's fields into a directory that is new, empty or holds a model already."""
-    _check_classes(learner["classes"])
+    _check_classes((*learner["classes"], "" if learner["novel_label"] is None else learner["novel_label"]))
     check_target(directory)
     files = {}
     for part, tensors in _tensors(learner).items():
@@ -45,10 +45,17 @@ def save(directory: Path, learner: Fields) -> None:
         digest = hashlib.sha256(data).hexdigest()
         files[part] = digest
         write_whole(directory / _file_name(part, digest), data)
-    write_whole(directory / "model.json", json.dumps(_document(learner, files), indent=1) + "\n")
-    for path in directory.glob("*-*.safetensors"):
-        if path.name not in {_file_name(part, digest) for part, digest in files.items()}:
-            path.unlink()
+    write_whole(directory / "model.json", json.dumps(signed(_document(learner, files)), indent=1) + "\n")
+    _tidy(directory, {_file_name(part, digest) for part, digest in files.items()})
+
+
+def _tidy(directory: Path, needed: set[str]) -> None:
+    """Delete what earlier models left, and the temporary files of savings that were cut off."""
+    temporary = re.compile(r"\.(model\.json|[a-z]+(-[0-9a-f]{12})?\.safetensors)\.[0-9a-f]{8}")
+    for path in directory.iterdir():
+        old = path.match("*-*.safetensors") and path.name not in needed
+        if old or temporary.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def load(directory: Path, device: torch.device) -> Fields:
@@ -66,11 +73,12 @@ def load(directory: Path, device: torch.device) -> Fields:
             "settings": from_dict(document["settings"]),
             "seed": document["seed"],
             "temperature": _positive(document["temperature"]),
-            "report": document["report"],
+            "novel_label": document["novel_label"],
+            "report": dict(document["report"]),
         }
     except ModelFileError:
         raise
-    except (ShelsError, KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+    except (ShelsError, LookupError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise ModelFileError(
             f"{directory / 'model.json'} does not describe a model: {_first_line(error)}"
         ) from error
@@ -87,6 +95,7 @@ def _document(learner: Fields, files: dict[str, str]) -> dict[str, Any]:
         "settings": to_dict(learner["settings"]),
         "seed": learner["seed"],
         "temperature": learner["temperature"],
+        "novel_label": learner["novel_label"],
         "preparation": {"shape": list(preparation.shape), "image_fit": preparation.image_fit},
         "network": describe(learner["network"].body),
         "files": files,
@@ -161,16 +170,25 @@ def _read_document(directory: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ModelFileError(f"{directory} holds no model: {path} does not exist") from error
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise ModelFileError(f"{path} is damaged: {error}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ModelFileError(f"{path} is not a shels model")
-    if document.get("format_version") != VERSION:
+    version = document.get("format_version")
+    if version != VERSION or not isinstance(version, int) or isinstance(version, bool):
         raise ModelFileError(
             f"{path} has format version {document.get('format_version')!r}, this shels ({__version__}) reads "
             f"{VERSION}; use the shels that wrote it ({document.get('shels_version')})"
         )
+    if signed(document) != document:
+        raise ModelFileError(f"{path} was edited or damaged: its checksum differs; save the model again")
     return document
+
+
+def signed(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with the checksum of all the rest, so that an edit is noticed, not obeyed."""
+    rest = {key: value for key, value in document.items() if key != "checksum"}
+    return rest | {"checksum": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
 
 
 def _read_part(directory: Path, part: str, digest: str) -> dict[str, Tensor]:
@@ -188,7 +206,7 @@ def _file_name(part: str, digest: str) -> str:
 def _check_classes(classes: tuple[Any, ...]) -> None:
     for name in classes:
         if not isinstance(name, str | int | float | bool):
-            raise ModelFileError(f"class {name!r} cannot be saved: use text or numbers as labels")
+            raise ModelFileError(f"the label {name!r} cannot be saved: use text or numbers")
 
 
 def check_target(directory: Path) -> None:

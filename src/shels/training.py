@@ -79,6 +79,7 @@ class Progress:
     steps: int
     check: Check | None = None
     resumed: bool = False
+    stage: str = "training"
 
 
 @dataclass(frozen=True)

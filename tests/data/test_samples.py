@@ -143,7 +143,10 @@ def test_images_in_range_and_any_finite_vectors_are_taken(inputs):
         (torch.zeros(2, 3, dtype=torch.float64), "inputs must be float32 .*, got torch.float64"),
         (torch.zeros(2, 3, dtype=torch.uint8), "got torch.uint8"),
         (torch.zeros(2, 1, 4, 4, dtype=torch.int64), "got torch.int64"),
-        (torch.full((1, 1, 2, 2), 255.0), "float images must lie in 0-1, got 255 to 255; divide by 255"),
+        (
+            torch.full((1, 1, 2, 2), 255.0),
+            "float images must lie in 0-1, got 255 to 255; scale them, or pass uint8",
+        ),
         (torch.tensor([-0.5, 0.5]).view(1, 1, 1, 2), "must lie in 0-1, got -0.5 to 0.5"),
     ],
 )

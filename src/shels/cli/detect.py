@@ -23,7 +23,7 @@ shels detect m photos/ --only-novel
 shels detect m photos/ --csv verdicts.csv
 shels detect m new.npz --json"""
 
-COLUMNS = ("source", "verdict", "predicted", "score", "threshold", "p_value")
+COLUMNS = ("source", "verdict", "predicted", "score", "threshold", "p_value", "novel")
 
 Inputs = Annotated[
     list[Path],
@@ -82,14 +82,14 @@ def _rows(learner: Learner, inputs: Any, names: list[str]) -> list[dict[str, Any
     ):
         predicted = learner.classes[position]
         verdict = "novel" if novel else predicted
-        values = (name, verdict, predicted, score, threshold, p_value)
-        rows.append(dict(zip(COLUMNS, values, strict=True)) | {"novel": novel})
+        values = (name, verdict, predicted, score, threshold, p_value, novel)
+        rows.append(dict(zip(COLUMNS, values, strict=True)))
     return rows
 
 
 def _write_csv(rows: list[dict[str, Any]], target: str) -> None:
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     if target == "-":
@@ -115,7 +115,7 @@ def _show(rows: list[dict[str, Any]], samples: int, novel: int, csv_file: str | 
             )
             for r in rows[:room]
         ]
-        console.print(table(*COLUMNS, rows=cells, numbers=COLUMNS[3:]))
+        console.print(table(*COLUMNS[:6], rows=cells, numbers=COLUMNS[3:6]))
     if len(rows) > room:
         typer.echo(f"… and {len(rows) - room} more; --csv FILE keeps them all")
     kept = f"; the list is in {csv_file}" if csv_file is not None else ""

@@ -115,6 +115,11 @@ class TrainingBar:
 
     def __call__(self, progress: training.Progress) -> None:
         """Show how far the training is."""
+        if progress.stage != "training":
+            self._bar.update(self._task, description=progress.stage, total=None, step="", accuracy="")
+            if self._lines:
+                say(progress.stage)
+            return
         accuracy = progress.check.validation_accuracy if progress.check else None
         self._bar.update(self._task, completed=progress.step, total=progress.steps)
         self._bar.update(self._task, step=f"step {progress.step}/{progress.steps}")

@@ -84,7 +84,8 @@ def read_to_judge(path: Path, preparation: Preparation) -> list[tuple[Tensor, li
         inputs = _in_form(samples, channels).inputs
         return [(inputs, [f"{path}#{row}" for row in range(len(inputs))])]
     if not path.exists():
-        raise DataError(f"there is no file or folder {path}")
+        hint = "; named sets are for `shels evaluate`" if str(path) in sources.NAMED else ""
+        raise DataError(f"there is no file or folder {path}{hint}")
     inputs, names = own.read_images([path], size, channels)
     if size is not None or len(names) == 1:
         return [(inputs, names)]

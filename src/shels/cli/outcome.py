@@ -57,7 +57,7 @@ class Commands(TyperGroup):
         except (ShelsError, OSError, MemoryError, KeyboardInterrupt) as error:
             raise typer.Exit(_failed(error, debug=ctx.params.get("debug", False))) from error
         except RuntimeError as error:
-            if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not imported for this
+            if not _out_of_memory(error):
                 raise
             raise typer.Exit(_failed(error, debug=ctx.params.get("debug", False))) from error
 
@@ -73,11 +73,17 @@ def _failed(error: BaseException, *, debug: bool) -> int:
 def _in_words(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if _out_of_memory(error):
         return "out of memory; lower --batch-size or --size, give less data, or try --device cpu"
     if isinstance(error, OSError) and not isinstance(error, ShelsError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(str(error).split())
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Tell whether memory ran out: Python's, a GPU's, or the CPU's as torch says it (a bare RuntimeError)."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
 
 
 def _wrong_usage(error: Any) -> int:

@@ -60,6 +60,11 @@ class ClassChoice:
         exact = {"--known": self.known, "--novel": self.novel}
         exclude(exact, {"--known-count": self.known_count, "--authors-order": self.authors_order})
 
+    @property
+    def open(self) -> bool:
+        """Whether nothing was said of which classes to learn."""
+        return (self.known, self.novel, self.known_count, self.authors_order) == (None, None, None, None)
+
     def split(self, classes: tuple[Label, ...], seed: int) -> ClassSplit:
         """Return the known and the novel among the classes of a data set."""
         from shels.data import splits  # noqa: PLC0415
@@ -67,7 +72,9 @@ class ClassChoice:
         if self.authors_order is not None:
             if {str(name) for name in classes} != _AUTHORS_CLASSES:
                 raise SettingsError("--authors-order is for data with the ten classes 0 to 9; use --known")
-            theirs = splits.authors_split(self.authors_order, self.known_count or 5)
+            theirs = splits.authors_split(
+                self.authors_order, 5 if self.known_count is None else self.known_count
+            )
             return splits.exact_classes(classes, theirs.known, theirs.novel)
         if self.known_count is not None:
             return splits.draw_classes(classes, self.known_count, seed)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shels.errors import ModelFileError
+from shels.files import check_writable
 
 if TYPE_CHECKING:
     from shels.learner import Learner
@@ -48,7 +48,7 @@ class Target:
         """
         new = not self.directory.exists()
         try:
-            self._try_writing()
+            check_writable(self.directory)
             self._drop_leftover()
             yield
         finally:
@@ -81,16 +81,6 @@ class Target:
         if self._last is None:
             return "nothing was trained long enough to keep; the same command starts again"
         return f"the same command goes on from step {self._last}"
-
-    def _try_writing(self) -> None:
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.directory) as file:
-                file.write(b"written")
-        except OSError as error:
-            raise ModelFileError(
-                f"{self.directory} cannot be written to ({error.strerror}); choose another --out"
-            ) from error
 
     def _drop_leftover(self) -> None:
         """Delete a checkpoint that is older than the model, so of the training that gave it."""

@@ -14,6 +14,7 @@ from shels.cli import train_options as given
 from shels.cli.display import TrainingBar, listed, percent, print_json, say
 from shels.cli.settings import ClassChoice, lay_over, names, one_of, threshold_rule
 from shels.cli.target import Target
+from shels.errors import DataError, ModelFileError, TrainingError
 from shels.presets import preset as named_preset
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from shels.config import Settings
     from shels.data.samples import Samples
+    from shels.data.splits import ClassSplit
     from shels.learner import Learner
 
 EXAMPLES = """[bold]Examples[/bold]
@@ -97,16 +99,40 @@ def _load(
     from shels.cli.inputs import load_to_train  # noqa: PLC0415
 
     loaded = load_to_train(data, data_dir, settings.network, channels)
+    if "novel" in loaded.train.classes:
+        raise DataError("a class is called 'novel', which is the word for no class; rename it")
     split = choice.split(loaded.train.classes, seed)
+    if choice.open:  # classes of the test part alone are there to be noticed
+        split = _with_samples(loaded.train)
     samples = loaded.train.only(split.known)
     samples.require_every_class()
     return samples, split.novel
 
 
+def _with_samples(train: Samples) -> ClassSplit:
+    from shels.data import splits  # noqa: PLC0415
+
+    has = [bool((train.labels == place).any()) for place in range(len(train.classes))]
+    known = tuple(name for name, there in zip(train.classes, has, strict=True) if there)
+    return splits.ClassSplit(known, tuple(name for name in train.classes if name not in known))
+
+
 def _learn(
     samples: Samples, settings: Settings, seed: int, device: torch.device, target: Target, *, quiet: bool
 ) -> Learner:
-    """Return the trained learner, once it is saved."""
+    """Return the trained learner, once it is saved; with --force, another training's checkpoint may go."""
+    try:
+        return _train(samples, settings, seed, device, target, quiet=quiet)
+    except ModelFileError:
+        if not target.force or target.resumed_from is not None or not target.checkpoint.exists():
+            raise
+        target.checkpoint.unlink()
+        return _train(samples, settings, seed, device, target, quiet=quiet)
+
+
+def _train(
+    samples: Samples, settings: Settings, seed: int, device: torch.device, target: Target, *, quiet: bool
+) -> Learner:
     from shels.learner import learn  # noqa: PLC0415
 
     with target.ready(), TrainingBar("training", quiet=quiet) as bar:
@@ -120,6 +146,9 @@ def _learn(
                 progress=target.watching(bar, lambda step: say(f"resuming from step {step}")),
             )
             target.save(learner)
+        except TrainingError:
+            target.checkpoint.unlink(missing_ok=True)  # there is nothing in it worth going on from
+            raise
         except KeyboardInterrupt:
             bar.close()
             say(f"interrupted: {target.how_to_go_on()}")

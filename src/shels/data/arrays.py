@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -116,6 +117,10 @@ def _image_tensor(values: np.ndarray[Any, Any], origin: str) -> Tensor:
     if values.dtype.kind == "b":
         return _copied(values, np.uint8) * 255
     low, high = int(values.min()), int(values.max())
+    if high == 1 and values.dtype != np.uint8:
+        warnings.warn(
+            f"{origin}: whole-number images of 0 and 1 are taken as 0-255", UserWarning, stacklevel=2
+        )
     if low < 0 or high > 255:
         raise DataError(
             f"{origin}: whole-number images must lie in 0-255, got {low} to {high}; scale them to 0-255"

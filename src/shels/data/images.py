@@ -157,7 +157,7 @@ def _common_channels(paths: Sequence[Path], headers: Iterable[Header]) -> str:
     if len(first) == 2:
         raise DataError(
             f"grey and colour images are mixed: {first[True]} is grey, {first[False]} is not; "
-            'choose channels="rgb" or channels="grey" for all'
+            'choose channels "rgb" or "grey" for all (--channels on the command line)'
         )
     return "grey" if True in first else "rgb"
 

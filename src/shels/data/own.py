@@ -48,7 +48,8 @@ def npz_arrays(path: Path, only: Sequence[str] | None = None) -> dict[str, np.nd
                 f"{path} holds an array of Python objects, which is never unpickled; save inputs as numbers "
                 "of one shape and labels with np.array(labels, dtype=str)"
             ) from error
-        raise DataError(f"{path} is not a whole .npz file ({error}); write it again with np.savez") from error
+        why = "it is no zip archive" if "pickle" in str(error) else str(error)
+        raise DataError(f"{path} is not a whole .npz file ({why}); write it again with np.savez") from error
     raise DataError(f"{path} holds one bare array; write {KEYS} with np.savez")
 
 

@@ -117,5 +117,5 @@ def _check_values(inputs: Tensor, origin: str) -> None:
     low, high = float(inputs.min()), float(inputs.max())
     if inputs.ndim == 4 and (low < 0 or high > 1):
         raise DataError(
-            f"{origin}: float images must lie in 0-1, got {low:g} to {high:g}; divide by 255, or pass uint8"
+            f"{origin}: float images must lie in 0-1, got {low:g} to {high:g}; scale them, or pass uint8"
         )

@@ -40,9 +40,7 @@ class ClassSplit:
 
     def __post_init__(self) -> None:
         if len(self.known) < 2:
-            raise SettingsError(
-                f"at least 2 classes must be known, got {list(self.known)}; name more of them"
-            )
+            raise SettingsError(f"at least 2 classes must be known, got {list(self.known)}; name or add more")
         for part, classes in (("known", self.known), ("novel", self.novel)):
             if len(set(classes)) != len(classes):
                 raise SettingsError(f"a {part} class is listed twice in {list(classes)}; name each once")
