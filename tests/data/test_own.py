@@ -318,7 +318,7 @@ def test_mixed_grey_and_colour_are_refused_until_one_is_chosen(tmp_path):
     write_image(tmp_path / "x" / "colour.png", "RGB")
     write_image(tmp_path / "x" / "grey.png", "L")
     with pytest.raises(
-        DataError, match=r"grey\.png is grey, .*colour\.png is not; choose channels=\"rgb\" or"
+        DataError, match=r"grey\.png is grey, .*colour\.png is not; choose channels \"rgb\" or"
     ):
         own.read_folder(tmp_path)
     assert own.read_folder(tmp_path, channels="rgb").train.inputs.shape == (2, 3, 12, 10)
