@@ -185,7 +185,9 @@ def test_a_killed_training_goes_on_to_the_same_network(tmp_path):
     assert not (cut / "checkpoint.safetensors").exists()
 
 
-def test_an_interrupted_training_says_that_the_same_command_goes_on(tmp_path, monkeypatch):
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A training of five epochs, stopped by Ctrl-C after the first, and what it said."""
     from shels import training
 
     def stop(self, run, progress):
@@ -194,12 +196,17 @@ def test_an_interrupted_training_says_that_the_same_command_goes_on(tmp_path, mo
         return real(self, run, progress)
 
     real = training._Loop.round
-    monkeypatch.setattr(training._Loop, "round", stop)
-    result = shels(*TRAIN, "--epochs", 5, "--out", tmp_path / "m")
+    with monkeypatch.context() as patch:
+        patch.setattr(training._Loop, "round", stop)
+        result = shels(*TRAIN, "--epochs", 5, "--out", tmp_path / "m")
     assert result.exit_code == 1
-    assert result.stderr.endswith("interrupted: the same command goes on from step 6\n")
-    monkeypatch.setattr(training._Loop, "round", real)
-    assert "resuming from step 6\n" in shels(*TRAIN, "--epochs", 5, "--out", tmp_path / "m").stderr
+    return tmp_path / "m", result.stderr
+
+
+def test_an_interrupted_training_says_that_the_same_command_goes_on(interrupted):
+    out, said = interrupted
+    assert said.endswith("interrupted: the same command goes on from step 6\n")
+    assert "resuming from step 6\n" in shels(*TRAIN, "--epochs", 5, "--out", out).stderr
 
 
 def test_evaluate_shows_measures_and_classes(model):
@@ -459,20 +466,10 @@ def test_a_training_that_failed_leaves_no_checkpoint_in_the_way(tmp_path):
     assert not (tmp_path / "m").exists()
 
 
-def test_force_discards_the_checkpoint_of_another_training(tmp_path, monkeypatch):
-    from shels import training
-
-    def stop(self, run, progress):
-        if run.step:
-            raise KeyboardInterrupt
-        return real(self, run, progress)
-
-    real = training._Loop.round
-    monkeypatch.setattr(training._Loop, "round", stop)
-    assert shels(*TRAIN, "--epochs", 5, "--out", tmp_path / "m").exit_code == 1
-    monkeypatch.setattr(training._Loop, "round", real)
-    assert "belongs to a training" in fails(1, *TRAIN, "--epochs", 4, "--out", tmp_path / "m")
-    assert shels(*TRAIN, "--epochs", 4, "--out", tmp_path / "m", "--force").exit_code == 0
+def test_force_discards_the_checkpoint_of_another_training(interrupted):
+    out, _ = interrupted
+    assert "belongs to a training" in fails(1, *TRAIN, "--epochs", 4, "--out", out)
+    assert shels(*TRAIN, "--epochs", 4, "--out", out, "--force").exit_code == 0
 
 
 def test_memory_that_cannot_be_had_is_one_line(tmp_path, monkeypatch):

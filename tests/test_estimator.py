@@ -221,6 +221,16 @@ def test_a_data_set_is_brought_to_the_same_size_for_fit_and_predict(sides):
     assert seen == [(60, 1, 12, 12) if sides == [12] else (60, 1, 16, 16)]
 
 
+@FEW
+def test_finite_values_that_overflow_in_the_network_are_novel():
+    x, y = load_iris(return_X_y=True)
+    clf = OpenWorldClassifier(random_state=0, max_steps=100).fit(x, y)
+    far = [[3e38, -3e38, 3e38, -3e38]]
+    assert clf.predict(far).tolist() == [-1]
+    assert clf.decision_function(far)[0] == -np.inf
+    assert clf.predict_proba(far).sum() == pytest.approx(1)
+
+
 def test_a_data_loader_is_refused_with_what_to_pass():
     loader = torch.utils.data.DataLoader(Sized([8]))
     with pytest.raises(SettingsError, match=r"fit\(loader.dataset\)"):

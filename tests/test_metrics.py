@@ -50,6 +50,11 @@ def test_auroc_is_the_chance_that_a_known_sample_scores_higher_even_for_huge_sco
     assert separation(known, novel)["auroc"] == pytest.approx(np.mean(pairs > 0))
 
 
+def test_a_score_that_is_no_number_or_infinitely_low_counts_as_lowest():
+    got = separation(np.array([1.0, 2.0]), np.array([-np.inf, np.nan, 1.5]))
+    assert got["auroc"] == pytest.approx(5 / 6)
+
+
 def test_fpr95_is_the_share_of_novel_samples_accepted_where_95_percent_of_known_are():
     known, novel = np.arange(100.0), np.array([-1.0, 4.5, 5.5, 50.0])
     assert separation(known, novel)["fpr95"] == 0.5  # accepting from 5 up keeps 95 of 100

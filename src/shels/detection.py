@@ -132,11 +132,9 @@ def threshold(rule: ThresholdRule, own: Tensor, calibration: Tensor) -> Tensor:
     """
     if isinstance(rule, MeanMinusSd):
         return own.mean() - rule.k * own.std(correction=0)
-    n = len(calibration)
-    rank = max(
-        1, math.floor((1 - rule.share) * (n + 1) + 1e-9)
-    )  # a new sample falls to it rank/(n + 1) often
-    return calibration.kthvalue(min(rank, n)).values
+    n = len(calibration)  # of n + 1 scores, the new one is as likely the lowest, the second lowest …
+    rank = math.floor((1 - rule.share) * (n + 1) + 1e-9)
+    return calibration.kthvalue(min(max(rank, 1), n)).values
 
 
 def enough_for(rule: ThresholdRule) -> int:
@@ -172,7 +170,6 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float:
     from scipy.optimize import minimize_scalar  # noqa: PLC0415
 
     scores, labels = scores.double().cpu(), labels.cpu()
-
     doubt = 1 / (len(labels) + 1)  # without any, samples that are all right would drive it to 0
 
     def surprise(log_temperature: float) -> float:

@@ -156,7 +156,7 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
             self.n_features_in_ = X.shape[-1]
         if (
             getattr(getattr(y, "dtype", None), "kind", "") != "O"
-        ):  # labels of any kind are welcome, a scale is not
+        ):  # any kind of label, but no scale of numbers
             check_classification_targets(y)
         return from_arrays(X, y, origin="X and y")
 
@@ -189,6 +189,7 @@ def resolve_novel_label(label: Any, classes: tuple[Any, ...]) -> Any:
     """Return the answer for novel samples; it must be none of the classes."""
     if not isinstance(label, Hashable):
         raise SettingsError(f"novel_label must be one label, got {label!r}")
+    label = label.item() if isinstance(label, np.generic) else label
     if label == -1 and all(isinstance(name, str) for name in classes):
         label = "novel"
     if label in classes:

@@ -54,18 +54,16 @@ class Learner:
         self.network.eval()
         size = batch_size or self.preparation.evaluation_batch
         parts = [self._features(part) for part in torch.split(inputs, size)]
-        return (
-            torch.cat(parts)
-            if parts
-            else torch.zeros(0, self.network.head.weight.shape[1], device=self.device)
-        )
+        nothing = self.network.head.weight.detach()[:0]
+        return torch.cat([nothing, *parts])
 
     def _features(self, inputs: Tensor) -> Tensor:
         return self.network.features(self.preparation(inputs.to(self.device)))
 
     def probabilities(self, inputs: Tensor) -> Tensor:
         """Return the probability of each class, taking it that one of them is right: (n, classes)."""
-        return (self.detector.class_scores(self.features(inputs)) / self.temperature).softmax(dim=1)
+        scores = self.detector.class_scores(self.features(inputs)) / self.temperature
+        return scores.clamp(min=torch.finfo(scores.dtype).min).softmax(dim=1)
 
     def judge(self, inputs: Tensor) -> Verdicts:
         """Return class or novel for each input."""

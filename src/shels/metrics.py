@@ -35,12 +35,12 @@ def separation(known: Array, novel: Array) -> dict[str, float]:
     """Return how well scores alone separate known from novel, whatever the threshold.
 
     fpr95: share of novel samples accepted where 95 % of the known ones are. aupr_known and aupr_novel: area
-    under precision and recall with that side as the one sought.
+    under precision and recall with that side as the one sought. A score that is no number counts as lowest.
     """
     from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve  # noqa: PLC0415
 
     is_known = np.concatenate([np.ones(len(known)), np.zeros(len(novel))])
-    scores = np.concatenate([known, novel])
+    scores = np.nan_to_num(np.concatenate([known, novel]).astype(np.float64), nan=np.finfo(np.float64).min)
     false_rate, true_rate, _ = roc_curve(is_known, scores, drop_intermediate=False)
     return {
         "auroc": float(roc_auc_score(is_known, scores)),
