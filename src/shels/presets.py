@@ -8,7 +8,7 @@ from shels.errors import SettingsError, unknown_name
 # For data of one's own: a length in steps with early stopping suits 600 images as well as 60,000.
 DEFAULT = Settings(
     network=NetworkSettings(),
-    training=TrainingSettings(optimiser=Adam(1e-3), batch_size=64, steps=6000, check_every=100, patience=10),
+    training=TrainingSettings(optimiser=Adam(3e-4), batch_size=64, steps=6000, check_every=100, patience=10),
     rule=AcceptShare(0.95),
 )
 
