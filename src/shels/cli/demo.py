@@ -13,7 +13,7 @@ from shels.cli.display import TrainingBar, listed, percent, print_json, results,
 EXAMPLES = """[bold]Examples[/bold]
 
 shels demo
-shels demo --out /tmp/demo --seed 1 --json"""
+shels demo --out other --seed 1 --json"""
 
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for the results and the report.")]
 

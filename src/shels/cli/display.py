@@ -80,7 +80,22 @@ def listed(names: Iterable[object], most: int = 12) -> str:
     return ", ".join(all_names[:most]) + more
 
 
-class TrainingBar:
+class _Bar:
+    """What is on the screen only while something is under way."""
+
+    _bar: Progress
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+
+class TrainingBar(_Bar):
     """A training's progress: a bar in a terminal; ten lines in a log, and none beside JSON."""
 
     def __init__(self, label: str, *, quiet: bool) -> None:
@@ -99,15 +114,6 @@ class TrainingBar:
             transient=True,
         )
         self._task = self._bar.add_task(label, total=None, step="starting", accuracy="")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def close(self) -> None:
         """Take the bar away, so that something else can be said."""
@@ -134,7 +140,7 @@ class TrainingBar:
         self._tenth = tenth
 
 
-class DownloadBar:
+class DownloadBar(_Bar):
     """A bar for each file that comes in."""
 
     def __init__(self) -> None:
@@ -147,15 +153,6 @@ class DownloadBar:
         console = messages()
         self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
         self._tasks: dict[str, Any] = {}
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def __call__(self, name: str, so_far: int, total: int) -> None:
         """Show how much of a file has come."""
