@@ -181,12 +181,93 @@ ThresholdRule: TypeAlias = MeanMinusSd | AcceptShare
 
 
 @dataclass(frozen=True)
+class Gaussian:
+    """Take a class in as a Gaussian on features that the network has: one pass, no gradient step."""
+
+    kind: ClassVar[str] = "gaussian"
+    features: int = 512
+    """How many values of the shared features to keep at most: their main directions at `fit`."""
+
+    def __post_init__(self) -> None:
+        _count(self, "features")
+        _require(self.features <= 2048, "features", "at most 2048", self.features)
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """Take a class in by training, as the paper prints it: changes to important units cost."""
+
+    kind: ClassVar[str] = "penalty"
+    beta: float = 2000.0
+    """Weight of the penalty on changes."""
+    rate_divisor: float = 10.0
+    """What the learning rate of the base training is divided by."""
+    epochs: int = 8
+    """Passes over the new class's samples; the paper does not say, the authors' code takes 8."""
+    importance: Literal["mean", "map-norm"] = "mean"
+    """A convolution unit's importance: its mean activation, or the norm of its mean map (authors' code)."""
+    tolerance: float = 0.0
+    """A unit is unused up to this share of its layer's greatest importance."""
+    grow: int = 0
+    """Units added to the last hidden layer before a class is taken in."""
+
+    def __post_init__(self) -> None:
+        _number(self, "beta", 0)
+        _number(self, "rate_divisor", 0, over=True)
+        _count(self, "epochs")
+        _one_of(self, "importance", "mean", "map-norm")
+        _number(self, "tolerance", 0, 1)
+        _count(self, "grow", 0)
+
+
+@dataclass(frozen=True)
+class Proximal:
+    """Take a class in by training with exact protection, against samples of the old classes' Gaussians."""
+
+    kind: ClassVar[str] = "proximal"
+    steps: int = 300
+    learning_rate: float = 1e-3
+    batch_size: int = 64
+    """Samples of the new class in a step."""
+    replay: int = 192
+    """Samples of the old classes' Gaussians in a step, all classes together."""
+    grow: int = 64
+    """Free units that a new class takes in each linear layer, added where there are fewer.
+
+    0 adds none and takes all that are free.
+    """
+    alpha: float = 0.3
+    """Weight of the sparsity, in proximal steps, on the units that a new class reads; 0 leaves it out."""
+    rank: int = 256
+    """Directions kept of a class's covariance at most; fewer where a class would cost over 2 MB."""
+    base_alpha: float = 1.0
+    """α of the sparsity in the first training, there too in proximal steps; 0 leaves it in the loss."""
+    own_share: float = 0.95
+    """Share of the new class's samples that must score highest on it, over what old classes score there."""
+
+    def __post_init__(self) -> None:
+        _count(self, "steps")
+        _number(self, "learning_rate", 0, over=True)
+        _count(self, "batch_size")
+        _count(self, "replay")
+        _count(self, "grow", 0)
+        _number(self, "alpha", 0)
+        _count(self, "rank")
+        _number(self, "base_alpha", 0)
+        _number(self, "own_share", 0, 1)
+
+
+Accommodation: TypeAlias = Gaussian | Penalty | Proximal
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that decides what a learner becomes, beside its data and its seed."""
 
     network: NetworkSettings
     training: TrainingSettings
     rule: ThresholdRule
+    accommodation: Accommodation = field(default_factory=Gaussian)
 
     def __post_init__(self) -> None:
         _require(isinstance(self.network, NetworkSettings), "network", "NetworkSettings(...)", self.network)
@@ -196,11 +277,18 @@ class Settings:
         _require(
             isinstance(self.rule, MeanMinusSd | AcceptShare), "rule", "MeanMinusSd or AcceptShare", self.rule
         )
+        _require(
+            isinstance(self.accommodation, Gaussian | Penalty | Proximal),
+            "accommodation",
+            "Gaussian(...), Penalty(...) or Proximal(...)",
+            self.accommodation,
+        )
 
 
 _CHOICES: dict[str, dict[str, Any]] = {
     "optimiser": {c.kind: c for c in (Adam, Sgd)},
     "rule": {c.kind: c for c in (MeanMinusSd, AcceptShare)},
+    "accommodation": {c.kind: c for c in (Gaussian, Penalty, Proximal)},
 }
 _PARTS: dict[str, Any] = {"network": NetworkSettings, "training": TrainingSettings}
 

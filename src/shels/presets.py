@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from shels.config import AcceptShare, Adam, MeanMinusSd, NetworkSettings, Settings, Sgd, TrainingSettings
+from shels.config import (
+    AcceptShare,
+    Adam,
+    Gaussian,
+    MeanMinusSd,
+    NetworkSettings,
+    Penalty,
+    Settings,
+    Sgd,
+    TrainingSettings,
+)
 from shels.errors import SettingsError, unknown_name
 
 # For data of one's own: a length in steps with early stopping suits 600 images as well as 60,000.
@@ -10,22 +20,35 @@ DEFAULT = Settings(
     network=NetworkSettings(),
     training=TrainingSettings(optimiser=Adam(3e-4), batch_size=64, steps=6000, check_every=100, patience=10),
     rule=AcceptShare(0.95),
+    accommodation=Gaussian(),
 )
 
 
-def _paper(network: NetworkSettings, epochs: int, optimiser: Adam | Sgd | None = None) -> Settings:
+def _paper(
+    network: NetworkSettings,
+    epochs: int,
+    optimiser: Adam | Sgd | None = None,
+    accommodation: Penalty | None = None,
+) -> Settings:
     """Return the paper's settings: batch 32, α 0.001, Adam at 1e-4 (appendix, "Hyperparameters")."""
     training = TrainingSettings(optimiser=optimiser or Adam(1e-4), batch_size=32, epochs=epochs, alpha=1e-3)
-    return Settings(network, training, MeanMinusSd(k=1.0))
+    return Settings(network, training, MeanMinusSd(k=1.0), accommodation or Penalty())
 
 
 # Architectures from the appendix's layer tables, sizes from its table of input sizes, epochs from
-# "Hyperparameters". 28-pixel images are set in a black frame of 32: the text does not say how they grow.
+# "Hyperparameters", β and the rate of accommodation from the same place; where it gives none, MNIST's.
+# 28-pixel images are set in a black frame of 32: the text does not say how they grow.
 PAPER = {
-    "mnist": _paper(NetworkSettings("six-conv-256", 32, "pad"), epochs=10),
-    "fmnist": _paper(NetworkSettings("six-conv-256", 32, "pad"), epochs=20),
+    "mnist": _paper(
+        NetworkSettings("six-conv-256", 32, "pad"), epochs=10, accommodation=Penalty(2000, rate_divisor=10)
+    ),
+    "fmnist": _paper(
+        NetworkSettings("six-conv-256", 32, "pad"), epochs=20, accommodation=Penalty(3000, rate_divisor=2)
+    ),
     "svhn": _paper(NetworkSettings("six-conv-1024-512", 32), epochs=20),
-    "gtsrb": _paper(NetworkSettings("six-conv-2048-512", 112), epochs=10),
+    "gtsrb": _paper(
+        NetworkSettings("six-conv-2048-512", 112), epochs=10, accommodation=Penalty(50_000, rate_divisor=1)
+    ),
     "cifar10": _paper(NetworkSettings("six-conv-2048-512", 112), epochs=30),
     "cifar10-across": _paper(
         NetworkSettings("vgg16", 224, pixels="imagenet"),
@@ -39,6 +62,7 @@ PAPER_ELSEWHERE = Settings(
     network=NetworkSettings(),
     training=TrainingSettings(optimiser=Adam(1e-4), batch_size=32, steps=8250, check_every=825, alpha=1e-3),
     rule=MeanMinusSd(k=1.0),
+    accommodation=Penalty(),
 )
 
 NAMES = ("default", "paper", *(f"paper-{name}" for name in PAPER))

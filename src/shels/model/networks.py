@@ -5,8 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from shels.config import NetworkSettings
@@ -17,6 +19,27 @@ from shels.model.pretrained import load_vgg16
 from shels.runtime import generator
 
 _HEADS: dict[str, type[CosineHead | LinearHead]] = {"cosine": CosineHead, "linear": LinearHead}
+
+
+class Views(NamedTuple):
+    """What a network makes of n samples at two depths.
+
+    shared: (n, s), low-level features, s at most 2048. high: (n, d), the features that the head sees.
+    """
+
+    shared: Tensor
+    high: Tensor
+
+
+MOST_SHARED = 2048
+
+
+def pooled(maps: Tensor) -> Tensor:
+    """Return feature maps as rows of at most 2048 values, averaged over neighbours where there are more."""
+    if maps.ndim == 4 and maps[0].numel() > MOST_SHARED:
+        side = max(1, int((MOST_SHARED / maps.shape[1]) ** 0.5))
+        maps = F.adaptive_avg_pool2d(maps, (min(side, maps.shape[2]), min(side, maps.shape[3])))
+    return maps.flatten(1)
 
 
 class Network(nn.Module):
@@ -31,6 +54,24 @@ class Network(nn.Module):
         """Return the high-level features that the head sees: (n, *shape) -> (n, d), none negative."""
         features: Tensor = self.body(inputs)
         return features
+
+    def views(self, inputs: Tensor) -> Views:
+        """Return low-level and high-level features of inputs in one pass, see `Views`."""
+        maps = self.body[: self.shared_depth](inputs)
+        return Views(pooled(maps), self.body[self.shared_depth :](maps))
+
+    @property
+    def shared_depth(self) -> int:
+        """How many layers lead to the shared features: all before the first linear layer, or that one.
+
+        Features after the last convolution serve every class; later ones each serve few. Where there is no
+        convolution, the first hidden layer's features are the shared ones.
+        """
+        kinds = [type(layer).__name__ for layer in self.body]
+        if "Conv2d" in kinds:
+            last = len(kinds) - kinds[::-1].index("Conv2d")
+            return next((i for i in range(last, len(kinds)) if kinds[i] in ("Linear", "Flatten")), len(kinds))
+        return kinds.index("ReLU") + 1
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the class scores that training uses, cosines with the cosine head: (n, classes)."""

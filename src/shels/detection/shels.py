@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Self
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from shels.config import AcceptShare, MeanMinusSd, ThresholdRule
+from shels.config import AcceptShare, ThresholdRule
+from shels.detection.thresholds import Verdicts, enough_for, p_values, padded, threshold, warn_of_few
 from shels.errors import DataError, SettingsError, TrainingError
+from shels.model.networks import Views
 
 
 def class_scores(features: Tensor, weights: Tensor) -> Tensor:
@@ -29,29 +27,6 @@ def signatures(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Return the mean high-level feature of each class: (n, d) -> (classes, d)."""
     sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
     return sums / torch.bincount(labels, minlength=classes).clamp(min=1).unsqueeze(1)
-
-
-@dataclass(frozen=True, eq=False)
-class Verdicts:
-    """What was decided about each sample of a batch; every field is (n,).
-
-    predicted: position of the most similar class. score: similarity to it; higher is more familiar.
-    threshold: what the score had to exceed. p_value: how often held-out samples of that class score
-    lower; small means novel.
-    """
-
-    predicted: Tensor
-    score: Tensor
-    threshold: Tensor
-    p_value: Tensor
-
-    @property
-    def novel(self) -> Tensor:
-        """Whether each sample belongs to no known class."""
-        return ~(self.score > self.threshold)
-
-    def __len__(self) -> int:
-        return len(self.score)
 
 
 class Detector:
@@ -89,13 +64,39 @@ class Detector:
         if held_out is not None:
             apart = _by_class(class_scores(held_out[0], self.weights), held_out[1], correct_only=False)
             chosen = calibration_scores(own, apart, enough_for(self.rule))
-            _warn_of_few(min(map(len, chosen)), self.rule)
+            warn_of_few(min(map(len, chosen)), self.rule)
         pairs = zip(own, chosen, strict=True)
         self.thresholds = torch.stack([threshold(self.rule, *pair) for pair in pairs])
-        self.calibration = pad_sequence(
-            [s.sort().values for s in chosen], batch_first=True, padding_value=math.inf
-        )
+        self.calibration = padded(chosen)
         return self
+
+    def grown(self, weights: Tensor, features: Tensor) -> Detector:
+        """Return a detector that knows one class more, the old thresholds kept.
+
+        weights: (classes + 1, d) of the grown head; features: (n, d) of samples of the new class that it was
+        not trained on. Where they are too few for the rule, the new class borrows from the old ones.
+        """
+        scores = class_scores(features, weights)[:, -1]
+        old = [row[row.isfinite()] for row in self.calibration]
+        own = [*old, scores]
+        chosen = calibration_scores(own, own, enough_for(self.rule))[-1]
+        warn_of_few(len(chosen), self.rule)
+        detector = Detector(weights, self.rule)
+        detector.thresholds = torch.cat([self.thresholds, threshold(self.rule, scores, chosen)[None]])
+        detector.calibration = padded([*old, chosen])
+        return detector
+
+    def without(self, position: int) -> Detector:
+        """Return a detector that has forgotten one class."""
+        kept = torch.arange(len(self.weights), device=self.weights.device) != position
+        detector = Detector(self.weights[kept], self.rule)
+        detector.thresholds, detector.calibration = self.thresholds[kept], self.calibration[kept]
+        return detector
+
+    @staticmethod
+    def sees(views: Views) -> Tensor:
+        """Return the features that this detector works on: the high-level ones."""
+        return views.high
 
     def class_scores(self, features: Tensor) -> Tensor:
         """Return the similarity to each class: (n, d) -> (n, classes); what overflowed is like none."""
@@ -114,32 +115,8 @@ class Detector:
         if not len(self.thresholds):
             raise DataError("the detector has no thresholds yet; call fit first")
         score, predicted = self.class_scores(features).max(dim=1)
-        return Verdicts(predicted, score, self.thresholds[predicted], self._p_values(score, predicted))
-
-    def _p_values(self, score: Tensor, predicted: Tensor) -> Tensor:
-        """Return (1 + how many calibration scores of the class are lower) / (1 + how many there are)."""
-        everywhere = score.expand(len(self.calibration), -1).contiguous()  # in every class: no host sync
-        lower = torch.searchsorted(self.calibration, everywhere).gather(0, predicted[None])[0]
-        count = self.calibration.isfinite().sum(dim=1)[predicted]
-        return ((lower + 1) / (count + 1)).to(score.dtype)
-
-
-def threshold(rule: ThresholdRule, own: Tensor, calibration: Tensor) -> Tensor:
-    """Return the score that a sample of a class must exceed to be accepted.
-
-    own: scores of the class's correctly classified training samples. calibration: the scores that new
-    samples are compared with.
-    """
-    if isinstance(rule, MeanMinusSd):
-        return own.mean() - rule.k * own.std(correction=0)
-    n = len(calibration)  # of n + 1 scores, the new one is as likely the lowest, the second lowest …
-    rank = math.floor((1 - rule.share) * (n + 1) + 1e-9)
-    return calibration.kthvalue(min(max(rank, 1), n)).values
-
-
-def enough_for(rule: ThresholdRule) -> int:
-    """Return how many scores of its own a class needs: the lowest of 19 marks 1 in 20, of 99 1 in 100."""
-    return math.ceil(1 / (1 - rule.share) - 1e-9) - 1 if isinstance(rule, AcceptShare) else 19
+        unlikely = p_values(self.calibration, score, predicted)
+        return Verdicts(predicted, score, self.thresholds[predicted], unlikely)
 
 
 def calibration_scores(own: Sequence[Tensor], apart: Sequence[Tensor], enough: int) -> list[Tensor]:
@@ -160,51 +137,6 @@ def calibration_scores(own: Sequence[Tensor], apart: Sequence[Tensor], enough: i
         scores if len(scores) >= enough else m + d * pooled
         for scores, m, d in zip(apart, centre, spread, strict=True)
     ]
-
-
-def fit_temperature(scores: Tensor, labels: Tensor) -> float:
-    """Return the divisor of class scores that makes their softmax most likely on held-out samples.
-
-    scores: (n, classes), labels: (n,). Raw products have no natural scale; this gives probabilities one.
-    """
-    from scipy.optimize import minimize_scalar  # noqa: PLC0415
-
-    scores, labels = scores.double().cpu(), labels.cpu()
-    doubt = 1 / (len(labels) + 1)  # without any, samples that are all right would drive it to 0
-
-    def surprise(log_temperature: float) -> float:
-        return float(F.cross_entropy(scores / math.exp(log_temperature), labels, label_smoothing=doubt))
-
-    return math.exp(minimize_scalar(surprise, bounds=(-20.0, 20.0), method="bounded").x)
-
-
-def measured_acceptance(
-    weights: Tensor, rule: ThresholdRule, training: tuple[Tensor, Tensor], held_out: tuple[Tensor, Tensor]
-) -> float:
-    """Return the share of held-out samples accepted by thresholds that were set without them.
-
-    Each half of them is judged by thresholds calibrated on the other half.
-    """
-    features, labels = held_out
-    right = 0
-    for fold in (0, 1):
-        mine = torch.arange(len(labels), device=labels.device) % 2 == fold
-        other = (features[~mine], labels[~mine]) if bool((~mine).any()) else held_out
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # half as many scores; the whole set is what is promised on
-            detector = Detector(weights, rule).fit(*training, held_out=other)
-        right += int((~detector.verdicts(features[mine]).novel).sum())
-    return right / len(labels)
-
-
-def _warn_of_few(count: int, rule: ThresholdRule) -> None:
-    if isinstance(rule, AcceptShare) and count < enough_for(rule):
-        warnings.warn(
-            f"{count} held-out scores cannot mark a share of {rule.share:g}, only {count / (count + 1):.3g}. "
-            "Give more samples, hold out a larger share, or accept less",
-            UserWarning,
-            stacklevel=3,
-        )
 
 
 def _by_class(scores: Tensor, labels: Tensor, *, correct_only: bool) -> list[Tensor]:

@@ -1,0 +1,181 @@
+"""Gaussians: all that is kept of a class is its count, mean and scatter on features that stay as they are.
+
+The sums are exact: classes may come in any order, be merged and be taken out again, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from shels.model.head import unit
+
+_ENOUGH_FOR_DIRECTIONS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What is kept of one class: count, mean (r,) and scatter (r, r), the outer products of deviations."""
+
+    count: int
+    mean: Tensor
+    scatter: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor) -> Self:
+        """Return the sums of rows (n, r), in double precision."""
+        rows = rows.double()
+        mean = rows.mean(dim=0)
+        centred = rows - mean
+        return cls(len(rows), mean, centred.T @ centred)
+
+    def merged(self, other: Sums) -> Sums:
+        """Return the sums of both classes' rows together."""
+        count = self.count + other.count
+        gap = other.mean - self.mean
+        mean = self.mean + gap * (other.count / count)
+        between = torch.outer(gap, gap) * (self.count * other.count / count)
+        return Sums(count, mean, self.scatter + other.scatter + between)
+
+    def leading(self, directions: int) -> Sums:
+        """Return the same over the first directions alone."""
+        return Sums(self.count, self.mean[:directions], self.scatter[:directions, :directions])
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """Feature rows of length 1 along their main directions, fixed by the classes known at `fit`.
+
+    centre: (s,), directions: (s, r), the first ones those of most variance.
+    """
+
+    centre: Tensor
+    directions: Tensor
+
+    @classmethod
+    def fit(cls, features: Tensor, most: int) -> Self:
+        """Return the projection on the main directions of features (n, s), at most `most` of them."""
+        step = -(-len(features) // _ENOUGH_FOR_DIRECTIONS)
+        rows = unit(features[::step]).double()
+        centre = rows.mean(dim=0)
+        values, vectors = _main_directions(rows - centre)
+        kept = int((values > values[0].clamp(min=0) * 1e-9).sum().clamp(min=1, max=most))
+        return cls(centre.float(), vectors[:, :kept].float().contiguous())
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Return features in the projection: (n, s) -> (n, r)."""
+        return unit(features) @ self.directions - self.centre @ self.directions
+
+
+def _main_directions(centred: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the squared lengths of rows along their main directions, largest first, and the directions."""
+    if len(centred) < centred.shape[1]:  # fewer rows than columns: most directions are empty
+        _, lengths, directions = torch.linalg.svd(centred, full_matrices=False)
+        return lengths.square(), directions.T
+    values, vectors = torch.linalg.eigh(centred.T @ centred)
+    return values.flip(0), vectors.flip(1)
+
+
+def shrunk(covariance: Tensor, count: int) -> Tensor:
+    """Return a covariance drawn towards a multiple of the identity, by how little `count` rows tell.
+
+    The weight is that of the oracle approximating shrinkage (Chen, Wiesel, Eldar, Hero 2010), at least 0.001.
+    """
+    size = len(covariance)
+    variance = covariance.diagonal().mean()
+    square = (covariance**2).mean()
+    apart = (count + 1.0) * (square - variance**2 / size)
+    weight = (square + variance**2) / apart if apart > 0 else torch.ones_like(square)
+    weight = weight.clamp(min=1e-3, max=1.0)
+    shrunken = (1 - weight) * covariance
+    shrunken.diagonal().add_(weight * variance.clamp(min=1e-12))
+    return shrunken
+
+
+def pooled_covariance(classes: Sequence[Sums]) -> Tensor:
+    """Return the covariance within classes, over all of them, shrunk: (r, r)."""
+    return shrunk(*_within(classes))
+
+
+def _within(classes: Sequence[Sums]) -> tuple[Tensor, int]:
+    """Return the covariance within classes and how many rows it stands on, added up in one order."""
+    ordered = sorted(classes, key=lambda sums: (sums.count, sums.mean[:4].tolist()))
+    scatter = torch.stack([sums.scatter for sums in ordered]).sum(dim=0)
+    free = max(sum(sums.count - 1 for sums in classes), 1)
+    return scatter / free, free
+
+
+@dataclass(frozen=True, eq=False)
+class Discriminant:
+    """Linear discriminant analysis: one weight vector and offset for each class, of equal priors."""
+
+    weights: Tensor
+    offsets: Tensor
+
+    @classmethod
+    def of(cls, classes: Sequence[Sums]) -> Self:
+        """Return the discriminant of these classes.
+
+        The mean of a few rows lies off the true one, which lengthens squared distances to it by the number
+        of directions (those that shrinkage leaves) over the count; the offset makes up for that.
+        """
+        means = torch.stack([sums.mean for sums in classes])
+        counts = torch.tensor([sums.count for sums in classes], dtype=means.dtype, device=means.device)
+        within, free = _within(classes)
+        factor = torch.linalg.cholesky(shrunk(within, free))
+        weights = torch.cholesky_solve(means.T, factor).T
+        directions = torch.cholesky_solve(within, factor).trace()
+        offsets = directions / counts - (means * weights).sum(dim=1)
+        return cls(weights.float(), offsets.float() / 2)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Return the score of each class: (n, r) -> (n, classes)."""
+        return rows @ self.weights.T + self.offsets
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How far rows lie from a class's mean, in the spread of the class: its own, drawn to the common one."""
+
+    mean: Tensor
+    factor: Tensor
+    count: int
+    weight: float
+
+    @classmethod
+    def of(cls, sums: Sums, prior: Tensor) -> Self:
+        """Return the spread of a class, the `prior` covariance (r, r) weighing as much as 4 r rows."""
+        weight = 4.0 * len(prior)
+        return cls(sums.mean, torch.linalg.cholesky(weight * prior + sums.scatter), sums.count, weight)
+
+    def distances(self, rows: Tensor) -> Tensor:
+        """Return the squared distance of new rows: (n, r) -> (n,)."""
+        return ((rows - self.mean.to(rows)) @ self._whitening).square().sum(dim=1)
+
+    @cached_property
+    def _whitening(self) -> Tensor:
+        """What turns deviations into distances, in single precision: (r, r)."""
+        size = self.weight + self.count - 1
+        one = torch.eye(len(self.factor), dtype=self.factor.dtype, device=self.factor.device)
+        white: Tensor = torch.linalg.solve_triangular(self.factor, one, upper=False) * size**0.5
+        return white.T.float().contiguous()
+
+    def left_out(self, rows: Tensor) -> Tensor:
+        """Return the squared distance of each of the class's own rows from the class without that row.
+
+        Exact, by a downdate of rank one: (n, r) -> (n,). Two rows or more.
+        """
+        share = self.count / (self.count - 1)
+        squares = self._squares(rows)
+        room = (1 - share * squares).clamp(min=1e-9)
+        return squares * share**2 / room * (self.weight + self.count - 2)
+
+    def _squares(self, rows: Tensor) -> Tensor:
+        gaps = (rows.double() - self.mean).T
+        white: Tensor = torch.linalg.solve_triangular(self.factor, gaps, upper=False)
+        return white.square().sum(dim=0)
