@@ -12,6 +12,7 @@ TREE = {
     "MissingDataError": ("DataError", FileNotFoundError),
     "ArchitectureError": ("ShelsError", ValueError),
     "TrainingError": ("ShelsError", RuntimeError),
+    "AccommodationError": ("ShelsError", ValueError),
     "ModelFileError": ("ShelsError", ValueError),
     "MissingExtraError": ("ShelsError", ImportError),
 }

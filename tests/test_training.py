@@ -400,3 +400,17 @@ def test_parameters_start_as_copies_with_convolutions_channels_last():
     with torch.no_grad():
         params["body.0.weight"].zero_()
     assert bool((net.body[0].weight != 0).any())
+
+
+def test_without_validation_data_the_last_weights_are_kept():
+    net, data = network(), TrialData(blobs(), None, Preparation((4,)))
+    last = []
+
+    def keep(params, state):
+        last[:] = [{name: value.detach().clone() for name, value in params.items()}]
+        return {}
+
+    went = fit(net, shels_loss(net, SETTINGS), data, SETTINGS, seed=0, after_step=keep)
+    assert went.best is went.checks[-1]
+    assert went.best.validation_loss is None
+    assert all(torch.equal(value, last[0][name]) for name, value in net.named_parameters())

@@ -6,6 +6,7 @@
     │   └── MissingDataError  a data set or file that is not where it was looked for
     ├── ArchitectureError     a network that SHELS cannot work on
     ├── TrainingError         a training that cannot give a usable model
+    ├── AccommodationError    a class that cannot be taken in, or out again, by the chosen method
     ├── ModelFileError        a saved model or checkpoint that cannot be read
     └── MissingExtraError     an optional package that is not installed
 
@@ -40,6 +41,10 @@ class ArchitectureError(ShelsError, ValueError):
 
 class TrainingError(ShelsError, RuntimeError):
     """Training cannot give a usable model."""
+
+
+class AccommodationError(ShelsError, ValueError):
+    """A class cannot be taken in, or out again, by the method that the learner has."""
 
 
 class ModelFileError(ShelsError, ValueError):

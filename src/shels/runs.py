@@ -21,13 +21,13 @@ Params = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Check:
-    """How a training stood at one validation."""
+    """How a training stood at one validation; without validation data those two are None."""
 
     step: int
     epoch: float
     training_loss: float
-    validation_loss: float
-    validation_accuracy: float
+    validation_loss: float | None
+    validation_accuracy: float | None
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,9 @@ class Run:
 
     @property
     def best(self) -> Check:
-        """The check with the lowest validation loss, the first of equals."""
-        return min(self.checks, key=lambda check: check.validation_loss)
+        """The check with the lowest validation loss, the first of equals; without validation, the last."""
+        losses = [check.validation_loss for check in self.checks if check.validation_loss is not None]
+        return self.checks[losses.index(min(losses)) if losses else -1]
 
     def exhausted(self, patience: int | None) -> bool:
         """Tell whether the best check is `patience` checks ago."""

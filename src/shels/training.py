@@ -56,15 +56,19 @@ def shels_loss(network: Network, settings: TrainingSettings) -> Loss:
 
 @dataclass(frozen=True, eq=False)
 class TrialData:
-    """What one trial trains on and what it only ever validates on, with the preparation of both."""
+    """What one trial trains on and what it only ever validates on, with the preparation of both.
+
+    validation: None where nothing can be held out; the weights kept are then the last.
+    """
 
     training: Samples
-    validation: Samples
+    validation: Samples | None
     prepare: Preparation
 
     def to(self, device: torch.device) -> TrialData:
         """Return the same with inputs and labels on a device, where they stay for the whole training."""
-        return TrialData(self.training.to(device), self.validation.to(device), self.prepare.to(device))
+        validation = None if self.validation is None else self.validation.to(device)
+        return TrialData(self.training.to(device), validation, self.prepare.to(device))
 
     def batch(self, index: Tensor) -> Batch:
         """Return the training samples at these positions, prepared."""
@@ -106,6 +110,8 @@ def fit(
 ) -> Fit:
     """Train a network in place and return how it went; the weights kept are those best on validation.
 
+    Without validation data they are the last ones.
+
     With a `checkpoint`, a run that was cut off goes on from its last validation, on the CPU to the very
     same weights.
     """
@@ -138,7 +144,8 @@ def _identity(
     state: State,
     given: Checkpoint,
 ) -> str:
-    samples = [data.training.inputs, data.training.labels, data.validation.inputs, data.validation.labels]
+    parts = [part for part in (data.training, data.validation) if part is not None]
+    samples = [tensor for part in parts for tensor in (part.inputs, part.labels)]
     tensors = [*samples, *network.state_dict().values(), *state.values()]
     return fingerprint([to_dict(settings), seed, list(state), given.about], tensors)
 
@@ -210,10 +217,12 @@ class _Loop:
 
     def check(self, run: Run, training_loss: float) -> Check:
         """Return the state of the training on validation data; a loss that is not finite ends it."""
-        loss, accuracy = validate(self.network, run.params, self.data.validation, self.data.prepare)
-        if not math.isfinite(training_loss + loss):
+        loss, accuracy = None, None
+        if self.data.validation is not None:
+            loss, accuracy = validate(self.network, run.params, self.data.validation, self.data.prepare)
+        if not math.isfinite(training_loss + (loss or 0)):
             raise TrainingError(
-                f"the loss became {training_loss + loss} by step {run.step}; lower the learning rate "
+                f"the loss became {training_loss + (loss or 0)} by step {run.step}; lower the learning rate "
                 f"(now {self.settings.optimiser.learning_rate:g}) or look for extreme inputs"
             )
         return Check(run.step, run.step / self.steps_per_epoch, training_loss, loss, accuracy)
