@@ -31,7 +31,7 @@ def test_a_model_saved_on_a_gpu_judges_alike_on_the_cpu(on_gpu, digits, tmp_path
     on_gpu.save(tmp_path / "model")
     loaded = Learner.load(tmp_path / "model", device="cpu")
     mine, theirs = on_gpu.judge(digits[1].inputs), loaded.judge(digits[1].inputs)
-    torch.testing.assert_close(mine.score.cpu(), theirs.score, rtol=5e-3, atol=1e-3)
+    torch.testing.assert_close(mine.score.cpu(), theirs.score, rtol=5e-3, atol=1e-2)
     assert float((mine.novel.cpu() == theirs.novel).float().mean()) > 0.98
 
 

@@ -102,12 +102,34 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
 
     def class_scores(self, X: Any) -> Array:  # noqa: N803
         """Return each sample's similarity to every class: (n, classes)."""
-        learner = self._learner()
-        return _numpy(learner.detector.class_scores(learner.features(self._inputs(X))))
+        return _numpy(self._learner().class_scores(self._inputs(X)))
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Return the probability of each class, taking it that one of them is right: (n, classes)."""
         return _numpy(self._learner().probabilities(self._inputs(X)))
+
+    def accommodate(self, X: Any, label: Any) -> Self:  # noqa: N803
+        """Take in a new class from samples of it alone, five or more; the classes known before stay."""
+        label = label.item() if isinstance(label, np.generic) else label
+        self._adopt(self._learner().accommodate(self._inputs(X), label), self.novel_label_)
+        return self
+
+    def unlearn(self, label: Any) -> Self:
+        """Forget a class, where the way of taking in classes allows it."""
+        label = label.item() if isinstance(label, np.generic) else label
+        self._adopt(self._learner().unlearn(label), self.novel_label_)
+        return self
+
+    def observe(self, X: Any) -> dict[str, Any]:  # noqa: N803
+        """Return whether a batch as a whole looks new, and what in it does.
+
+        novel: (n,) marks; share: of the batch judged novel; alarm: whether that is more than chance;
+        threshold: the share that would be; groups: (n,) the proposed new class of each sample, -1 for none;
+        drift: why it looks like known classes seen through a change, or None.
+        """
+        from shels.agent import observed  # noqa: PLC0415
+
+        return observed(self._learner(), self._inputs(X))
 
     def save(self, directory: str | Path) -> None:
         """Write the learner into a directory: JSON and safetensors, nothing executable."""
@@ -138,7 +160,7 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         if self.max_steps is not None:
             training = replace(training, steps=self.max_steps, epochs=None)
         rule = settings.rule if self.accept is None else AcceptShare(self.accept)
-        return Settings(network, training, rule)
+        return replace(settings, network=network, training=training, rule=rule)
 
     def _samples(self, X: Any, y: Any) -> Samples:  # noqa: N803
         if isinstance(X, torch.utils.data.DataLoader):

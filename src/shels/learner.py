@@ -12,17 +12,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shels import metrics, runtime, storage
-from shels.config import Settings, to_dict
+from shels import metrics, revision, runtime, storage
+from shels.accommodation import method_of
+from shels.accommodation.proximal import proximal_sparsity
+from shels.config import Gaussian, Proximal, Settings, TrainingSettings, to_dict
 from shels.data.preparation import Preparation, prepare_for
 from shels.data.samples import Label, Samples
 from shels.data.splits import hold_out
-from shels.detection import Detector, Verdicts, fit_temperature, measured_acceptance, signatures
+from shels.detection import (
+    Detector,
+    GaussianDetector,
+    Verdicts,
+    fit_temperature,
+    measured_acceptance,
+    signatures,
+)
+from shels.drift import Look
 from shels.errors import DataError
 from shels.model.chains import describe
-from shels.model.networks import Network, build, from_chain
+from shels.model.networks import Network, Views, build, from_chain
 from shels.runs import Checkpoint
-from shels.training import Fit, Progress, TrialData, fit, shels_loss
+from shels.training import AfterStep, Fit, Progress, TrialData, fit, shels_loss
 
 
 @dataclass(eq=False)
@@ -31,7 +41,9 @@ class Learner:
 
     network: Network
     classes: tuple[Label, ...]
-    detector: Detector
+    taught: tuple[Label, ...]
+    """The classes of the head's rows, in their order: those that the network was trained on."""
+    detector: Detector | GaussianDetector
     preparation: Preparation
     settings: Settings
     seed: int
@@ -40,7 +52,11 @@ class Learner:
     novel_label: Label | None = None
     """What `OpenWorldClassifier.predict` answers for novel samples, where it was used."""
     report: dict[str, Any] = field(default_factory=dict)
-    """How it came about: samples, best check, held-out acceptance, exclusivity."""
+    """How it came about: samples, best check, held-out acceptance, exclusivity, classes taken in later."""
+    look: Look | None = None
+    """The range of plain image statistics over the known classes, which tells drift from new classes."""
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    """What the way of taking in classes keeps of the old ones; no images."""
 
     @property
     def device(self) -> torch.device:
@@ -48,26 +64,61 @@ class Learner:
         return self.network.head.weight.device
 
     @torch.no_grad()
-    def features(self, inputs: Tensor, batch_size: int | None = None) -> Tensor:
-        """Return the high-level features of any number of inputs: (n, ...) -> (n, d)."""
+    def views(self, inputs: Tensor, batch_size: int | None = None) -> Views:
+        """Return low-level and high-level features of any number of inputs, in one pass."""
         self.preparation.check(inputs)
         self.network.eval()
         size = batch_size or self.preparation.evaluation_batch
-        parts = [self._features(part) for part in torch.split(inputs, size)]
-        nothing = self.network.head.weight.detach()[:0]
-        return torch.cat([nothing, *parts])
+        parts = [self._views(part) for part in torch.split(inputs, size)] if len(inputs) else []
+        nothing = self._views(torch.zeros(1, *inputs.shape[1:], dtype=inputs.dtype))
+        return Views(*(torch.cat([none[:0], *view]) for none, *view in zip(nothing, *parts, strict=True)))
 
-    def _features(self, inputs: Tensor) -> Tensor:
-        return self.network.features(self.preparation(inputs.to(self.device)))
+    def _views(self, inputs: Tensor) -> Views:
+        return self.network.views(self.preparation(inputs.to(self.device)))
+
+    def features(self, inputs: Tensor, batch_size: int | None = None) -> Tensor:
+        """Return the high-level features of any number of inputs: (n, ...) -> (n, d)."""
+        return self.views(inputs, batch_size).high
+
+    def seen(self, inputs: Tensor) -> Tensor:
+        """Return what the detector sees of inputs: (n, ...) -> (n, columns)."""
+        return self.detector.sees(self.views(inputs))
+
+    def class_scores(self, inputs: Tensor) -> Tensor:
+        """Return the similarity of inputs to each class: (n, classes)."""
+        return self.detector.class_scores(self.seen(inputs))
 
     def probabilities(self, inputs: Tensor) -> Tensor:
         """Return the probability of each class, taking it that one of them is right: (n, classes)."""
-        scores = self.detector.class_scores(self.features(inputs)) / self.temperature
+        scores = self.class_scores(inputs) / self.temperature
         return scores.clamp(min=torch.finfo(scores.dtype).min).softmax(dim=1)
 
     def judge(self, inputs: Tensor) -> Verdicts:
         """Return class or novel for each input."""
-        return self.detector.verdicts(self.features(inputs))
+        return self.detector.verdicts(self.seen(inputs))
+
+    def accommodate(
+        self,
+        inputs: Tensor,
+        label: Label,
+        *,
+        seed: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Learner:
+        """Return a learner that knows one class more, from inputs of that class alone; this one stays."""
+        return revision.accommodated(self, inputs, label, seed=seed, progress=progress)
+
+    def unlearn(self, label: Label) -> Learner:
+        """Return a learner that has forgotten a class, where the way of taking in classes allows it."""
+        return revision.unlearned(self, label)
+
+    def rename(self, old: Label, new: Label) -> Learner:
+        """Return a learner in which a class has another name."""
+        return revision.renamed(self, old, new)
+
+    def merge(self, label: Label, into: Label) -> Learner:
+        """Return a learner in which all of one class counts as another, which may be any known class."""
+        return revision.merged(self, label, into)
 
     def evaluate(self, known: Samples, novel: Samples | None = None) -> dict[str, Any]:
         """Return the measures on samples of the learner's classes and on samples of others.
@@ -97,8 +148,8 @@ class Learner:
         return out
 
     def exclusivity(self, samples: Samples) -> np.ndarray[Any, Any]:
-        """Return the exclusivity of each two classes' features over samples of theirs: (classes, classes)."""
-        known = samples.only(self.classes)
+        """Return the exclusivity of each two taught classes' features over samples of theirs, Eq. (7)."""
+        known = samples.only(self.taught)
         return _exclusivity(self.network, self.features(known.inputs), known.labels.to(self.device))
 
     def save(self, directory: str | Path) -> None:
@@ -139,15 +190,30 @@ def learn(
     if chain is not None:
         settings = replace(settings, network=replace(settings.network, architecture="own"))
     trial = TrialData(training, validation, preparation)
-    loss = shels_loss(network, settings.training)
     store = Checkpoint(checkpoint, _about(settings, network, preparation)) if checkpoint else None
-    went = fit(network, loss, trial, settings.training, seed=seed, checkpoint=store, progress=progress)
-    detector = Detector(network.head.weight.detach(), settings.rule)
-    learner = Learner(network, samples.classes, detector, preparation, settings, seed)
+    loss_settings, after_step = _sparsity_by_steps(settings, network)
+    went = fit(
+        network,
+        shels_loss(network, loss_settings),
+        trial,
+        loss_settings,
+        seed=seed,
+        after_step=after_step,
+        checkpoint=store,
+        progress=progress,
+    )
     if progress is not None:
         progress(Progress(went.checks[-1].step, went.checks[-1].step, stage="setting thresholds"))
-    learner.report = _report(training, validation, went) | _calibrate(learner, training, validation)
-    return learner
+    return _finished(network, training, validation, preparation, settings, seed, went)
+
+
+def _sparsity_by_steps(settings: Settings, network: Network) -> tuple[TrainingSettings, AfterStep | None]:
+    """Return how to train: the sparsity as proximal steps after each step, or None to have it in the loss."""
+    method, training = settings.accommodation, settings.training
+    if not isinstance(method, Proximal) or method.base_alpha == 0:
+        return training, None
+    steps = proximal_sparsity(network, method.base_alpha, training.optimiser.learning_rate)
+    return replace(training, alpha=0.0), steps
 
 
 def _network(
@@ -161,23 +227,69 @@ def _network(
 def _about(settings: Settings, network: Network, preparation: Preparation) -> list[Any]:
     """Return what tells this training from others on the same data, beside its settings for training."""
     numbers = [None if value is None else value.tolist() for value in (preparation.mean, preparation.sd)]
-    return [to_dict(settings), describe(network.body), preparation.shape, preparation.image_fit, *numbers]
+    sparsity = settings.accommodation.base_alpha if isinstance(settings.accommodation, Proximal) else 0.0
+    return [
+        to_dict(settings.network),
+        sparsity,
+        describe(network.body),
+        preparation.shape,
+        preparation.image_fit,
+        *numbers,
+    ]
 
 
-def _calibrate(learner: Learner, training: Samples, validation: Samples) -> dict[str, Any]:
-    """Set thresholds and temperature, and return what was measured on the way."""
+def _finished(
+    network: Network,
+    training: Samples,
+    validation: Samples,
+    preparation: Preparation,
+    settings: Settings,
+    seed: int,
+    went: Fit,
+) -> Learner:
+    """Return the learner of a trained network: thresholds, temperature, and what was measured on the way."""
     began = time.perf_counter()
-    to, detector = learner.device, learner.detector
-    seen = learner.features(training.inputs), training.labels.to(to)
-    apart = learner.features(validation.inputs), validation.labels.to(to)
-    detector.fit(*seen, held_out=apart, names=learner.classes)
-    learner.temperature = fit_temperature(detector.class_scores(apart[0]), apart[1])
-    return {
+    learner = Learner(
+        network=network,
+        classes=training.classes,
+        taught=training.classes,
+        detector=Detector(network.head.weight.detach(), settings.rule),
+        preparation=preparation,
+        settings=settings,
+        seed=seed,
+        look=Look.fit(training.inputs, training.labels),
+    )
+    seen, apart = learner.views(training.inputs), learner.views(validation.inputs)
+    labels, held = training.labels.to(learner.device), validation.labels.to(learner.device)
+    calibrated = _detection(learner, (seen, labels))
+    learner.detector = calibrated(learner.detector.sees(apart), held)
+    rows = learner.detector.sees(apart)
+    learner.temperature = fit_temperature(learner.detector.class_scores(rows), held)
+    if not isinstance(settings.accommodation, Gaussian):
+        learner.memory = method_of(settings.accommodation).remember(network, training, preparation)
+    learner.report = _report(training, validation, went) | {
         "held_out": learner.evaluate(validation),
-        "held_out_acceptance": measured_acceptance(detector.weights, detector.rule, seen, apart),
-        "exclusivity": metrics.mean_exclusivity(_exclusivity(learner.network, *seen)),
+        "held_out_acceptance": measured_acceptance(calibrated, (rows, held)),
+        "exclusivity": metrics.mean_exclusivity(_exclusivity(network, seen.high, labels)),
         "calibration_seconds": time.perf_counter() - began,
+        "taken_in": [],
     }
+    return learner
+
+
+def _detection(
+    learner: Learner, training: tuple[Views, Tensor]
+) -> Callable[[Tensor, Tensor], Detector | GaussianDetector]:
+    """Give the learner its kind of detector, and return how to calibrate it on held-out features."""
+    views, labels = training
+    method, rule, names = learner.settings.accommodation, learner.settings.rule, learner.classes
+    if isinstance(method, Gaussian):
+        learner.detector = fitted = GaussianDetector.fit(views, labels, rule, method)
+        return fitted.calibrated
+    weights = learner.network.head.weight.detach()
+    return lambda features, held: Detector(weights, rule).fit(
+        views.high, labels, held_out=(features, held), names=names
+    )
 
 
 def _exclusivity(network: Network, features: Tensor, labels: Tensor) -> np.ndarray[Any, Any]:

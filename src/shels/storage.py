@@ -1,11 +1,15 @@
 """A learner on disk: `model.json` for people and programs, safetensors for numbers; nothing executable.
 
-    model.json                    format version, classes, thresholds, settings, network as plain data, report
-    network-DIGEST.safetensors    every weight
-    detector-DIGEST.safetensors   preparation and calibration scores
+    model.json                      format version, classes, thresholds, settings, network, report
+    network-DIGEST.safetensors      every weight
+    preparation-DIGEST.safetensors  what inputs are divided by, and how they look
+    detector-DIGEST.safetensors     thresholds and calibration scores
+    memory-DIGEST.safetensors       what the way of taking in classes keeps of the old ones
+    projection-DIGEST.safetensors   directions and covariances fixed by the first classes (Gaussian detector)
+    class-DIGEST.safetensors        count, mean and scatter, a file for each Gaussian
 
-`model.json` names the other two by their digests and is put in place last, so that a directory holds the old
-model or the new one at every moment, never a mixture.
+`model.json` names the others by their digests and is put in place last, so that a directory holds the old
+model or the new one at every moment, never a mixture. Equal content has equal names in every version.
 """
 
 from __future__ import annotations
@@ -21,16 +25,19 @@ import torch
 from torch import Tensor
 
 from shels._version import __version__
-from shels.config import from_dict, to_dict
+from shels.config import Gaussian, Settings, from_dict, to_dict
 from shels.data.preparation import Preparation
-from shels.detection import Detector
+from shels.detection import Detector, GaussianDetector, stored
+from shels.drift import Look
 from shels.errors import ModelFileError, ShelsError
 from shels.files import read_tensors, to_bytes, write_whole
 from shels.model.chains import describe, rebuild
 from shels.model.networks import Network, attach_head
+from shels.versions import is_home, resolve
 
-FORMAT, VERSION = "shels-model", 1
-_PARTS = ("network", "detector")
+FORMAT, VERSION = "shels-model", 2
+_PARTS = ("network", "preparation", "detector", "memory", "projection")
+_CLASS = "class"
 
 Fields = dict[str, Any]  # the fields of a Learner
 
@@ -39,14 +46,28 @@ def save(directory: Path, learner: Fields) -> None:
     """Write a learner's fields into a directory that is new, empty or holds a model already."""
     _check_classes((*learner["classes"], "" if learner["novel_label"] is None else learner["novel_label"]))
     check_target(directory)
-    files = {}
-    for part, tensors in _tensors(learner).items():
-        data = to_bytes(tensors)
-        digest = hashlib.sha256(data).hexdigest()
-        files[part] = digest
-        write_whole(directory / _file_name(part, digest), data)
+    tensors = _tensors(learner)
+    sums = tensors.pop(_CLASS)
+    files: dict[str, Any] = {part: _write_part(directory, part, value) for part, value in tensors.items()}
+    files[_CLASS] = [_write_part(directory, _CLASS, value) for value in sums]
     write_whole(directory / "model.json", json.dumps(signed(_document(learner, files)), indent=1) + "\n")
-    _tidy(directory, {_file_name(part, digest) for part, digest in files.items()})
+    _tidy(directory, set(file_names(files)))
+
+
+def file_names(files: dict[str, Any]) -> list[str]:
+    """Return the names of the files that a model.json lists by their digests."""
+    names = [_file_name(part, files[part]) for part in _PARTS]
+    return names + [_file_name(_CLASS, digest) for digest in files[_CLASS]]
+
+
+def _write_part(directory: Path, part: str, tensors: dict[str, Tensor]) -> str:
+    """Write one file, unless it is there already, and return its digest."""
+    data = to_bytes(tensors)
+    digest = hashlib.sha256(data).hexdigest()
+    path = directory / _file_name(part, digest)
+    if not path.exists() or path.read_bytes() != data:
+        write_whole(path, data)
+    return digest
 
 
 def _tidy(directory: Path, needed: set[str]) -> None:
@@ -59,18 +80,25 @@ def _tidy(directory: Path, needed: set[str]) -> None:
 
 
 def load(directory: Path, device: torch.device) -> Fields:
-    """Return the fields of the learner in a directory, every part checked against the others."""
+    """Return the fields of the learner in a directory, of a home its current version, every part checked."""
+    directory = resolve(directory)
     document = _read_document(directory)
     try:
-        parts = {part: _read_part(directory, part, document["files"][part]) for part in _PARTS}
+        files = document["files"]
+        parts = {part: _read_part(directory, part, files[part]) for part in _PARTS}
+        sums = [_read_part(directory, _CLASS, digest) for digest in files[_CLASS]]
+        settings = from_dict(document["settings"])
         network = _network(document, parts["network"])
         network.to(device)
         return {
             "network": network,
             "classes": tuple(document["classes"]),
-            "detector": _detector(document, parts["detector"], network),
-            "preparation": _preparation(document, parts["detector"]).to(device),
-            "settings": from_dict(document["settings"]),
+            "taught": tuple(document["taught"]),
+            "detector": _detector(document, parts, sums, settings, network),
+            "preparation": _preparation(document, parts["preparation"]).to(device),
+            "look": _look(parts["preparation"]),
+            "settings": settings,
+            "memory": {name: value.to(device) for name, value in parts["memory"].items()},
             "seed": document["seed"],
             "temperature": _positive(document["temperature"]),
             "novel_label": document["novel_label"],
@@ -84,13 +112,14 @@ def load(directory: Path, device: torch.device) -> Fields:
         ) from error
 
 
-def _document(learner: Fields, files: dict[str, str]) -> dict[str, Any]:
+def _document(learner: Fields, files: dict[str, Any]) -> dict[str, Any]:
     preparation = learner["preparation"]
     return {
         "format": FORMAT,
         "format_version": VERSION,
         "shels_version": __version__,
         "classes": list(learner["classes"]),
+        "taught": list(learner["taught"]),
         "thresholds": learner["detector"].thresholds.tolist(),
         "settings": to_dict(learner["settings"]),
         "seed": learner["seed"],
@@ -103,20 +132,26 @@ def _document(learner: Fields, files: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _tensors(learner: Fields) -> dict[str, dict[str, Tensor]]:
-    detector = {"calibration": learner["detector"].calibration}
-    for name in ("mean", "sd"):
-        value = getattr(learner["preparation"], name)
-        if value is not None:
-            detector[f"preparation/{name}"] = value
-    return {"network": learner["network"].state_dict(), "detector": detector}
+def _tensors(learner: Fields) -> dict[str, Any]:
+    preparation = {name: getattr(learner["preparation"], name) for name in ("mean", "sd")}
+    if learner["look"] is not None:
+        preparation |= {"look/low": learner["look"].low, "look/high": learner["look"].high}
+    changing, fixed, sums = stored.parts_of(learner["detector"])
+    return {
+        "network": learner["network"].state_dict(),
+        "preparation": {name: value for name, value in preparation.items() if value is not None},
+        "detector": changing,
+        "memory": learner["memory"],
+        "projection": fixed,
+        _CLASS: sums,
+    }
 
 
 def _network(document: dict[str, Any], weights: dict[str, Tensor]) -> Network:
     body = rebuild(document["network"])
     shape = tuple(document["preparation"]["shape"])
     head = document["settings"]["network"]["head"]
-    network = attach_head(body, shape, head, len(document["classes"]), seed=0)
+    network = attach_head(body, shape, head, len(document["taught"]), seed=0)
     own = network.state_dict()
     for name in own.keys() | weights.keys():
         theirs = tuple(weights[name].shape) if name in weights else "missing"
@@ -127,31 +162,41 @@ def _network(document: dict[str, Any], weights: dict[str, Tensor]) -> Network:
     return network.eval()
 
 
-def _detector(document: dict[str, Any], parts: dict[str, Tensor], network: Network) -> Detector:
+def _detector(
+    document: dict[str, Any],
+    parts: dict[str, dict[str, Tensor]],
+    sums: list[dict[str, Tensor]],
+    settings: Settings,
+    network: Network,
+) -> Detector | GaussianDetector:
     weight = network.head.weight.detach()
     thresholds, classes = document["thresholds"], document["classes"]
     if len(set(classes)) != len(classes) or len(thresholds) != len(classes):
         raise ModelFileError(f"model.json has {len(thresholds)} thresholds for the classes {classes}")
     if not all(isinstance(value, int | float) and math.isfinite(value) for value in thresholds):
         raise ModelFileError(f"model.json: thresholds must be finite numbers, got {thresholds}")
-    detector = Detector(weight, from_dict(document["settings"]).rule)
-    detector.thresholds = torch.tensor(thresholds, dtype=weight.dtype, device=weight.device)
-    detector.calibration = parts["calibration"].to(weight.device)
-    shape = tuple(detector.calibration.shape)
-    if len(shape) != 2 or len(classes) != shape[0] or not detector.calibration[:, :1].isfinite().all():
-        raise ModelFileError(f"the detector file: calibration of shape {shape} does not fit the classes")
-    return detector
+    if not isinstance(settings.accommodation, Gaussian):
+        return stored.shels_detector(parts["detector"], weight, settings.rule)
+    changing, fixed = parts["detector"], parts["projection"]
+    found = stored.gaussian_detector(changing, fixed, sums, settings.rule, weight.device)
+    if sorted({part.owner for part in found.parts}) != list(range(len(classes))):
+        raise ModelFileError(f"the detector file does not fit the classes {classes}")
+    return found
 
 
 def _preparation(document: dict[str, Any], parts: dict[str, Tensor]) -> Preparation:
     said = document["preparation"]
-    mean, sd = parts.get("preparation/mean"), parts.get("preparation/sd")
+    mean, sd = parts.get("mean"), parts.get("sd")
     shape = tuple(said["shape"])
     if said["image_fit"] not in ("resize", "pad"):
         raise ModelFileError(f"model.json: image_fit must be resize or pad, got {said['image_fit']!r}")
     if any(value is not None and value.shape != shape[:1] for value in (mean, sd)):
-        raise ModelFileError(f"the detector file: mean and sd do not fit inputs of shape {shape}")
+        raise ModelFileError(f"the preparation file: mean and sd do not fit inputs of shape {shape}")
     return Preparation(shape, said["image_fit"], mean, sd)
+
+
+def _look(parts: dict[str, Tensor]) -> Look | None:
+    return Look(parts["look/low"], parts["look/high"]) if "look/low" in parts else None
 
 
 def _positive(value: object) -> float:
@@ -215,9 +260,12 @@ def check_target(directory: Path) -> None:
         return
     if not directory.is_dir():
         raise ModelFileError(f"{directory} is a file; name a directory to save the model in")
-    ours = re.compile(
-        rf"model\.json|checkpoint\.safetensors|({'|'.join(_PARTS)})-[0-9a-f]{{12}}\.safetensors|\..*"
-    )
+    if is_home(directory):
+        raise ModelFileError(
+            f"{directory} holds a model with its history; name another directory, so that nothing is lost"
+        )
+    kinds = "|".join((*_PARTS, _CLASS))
+    ours = re.compile(rf"model\.json|checkpoint\.safetensors|({kinds})-[0-9a-f]{{12}}\.safetensors|\..*")
     strangers = sorted(path.name for path in directory.iterdir() if not ours.fullmatch(path.name))
     if strangers:
         raise ModelFileError(

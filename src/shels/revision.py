@@ -1,0 +1,207 @@
+"""Changes to what a learner knows: each gives a new learner and leaves the old one as it was."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from shels.accommodation import method_of
+from shels.config import Gaussian, Penalty, Proximal
+from shels.data.samples import Label, Samples, check_inputs
+from shels.data.splits import hold_out
+from shels.detection import Detector, GaussianDetector
+from shels.errors import AccommodationError, DataError, SettingsError, unknown_name
+from shels.training import Progress
+
+if TYPE_CHECKING:
+    from shels.learner import Learner
+
+LEAST_IMAGES = 5
+
+
+def accommodated(
+    learner: Learner,
+    inputs: Tensor,
+    label: Label,
+    *,
+    seed: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Learner:
+    """Return a learner that knows one class more, from inputs of that class alone.
+
+    Warns where most of them look like a class that is known already.
+    """
+    _check_label(learner, label)
+    _check_images(learner, inputs, label)
+    began = time.perf_counter()
+    method = learner.settings.accommodation
+    seen = learner.seen(inputs)
+    _warn_of_known(learner, seen, label)
+    if isinstance(method, Gaussian):
+        detector = _gaussian(learner).grown(seen, len(learner.classes))
+        new = replace(learner, detector=detector, classes=(*learner.classes, label))
+        told: dict[str, Any] = {}
+    else:
+        new, told = _trained(learner, method, inputs, label, _seed(learner, seed), progress)
+    note = {"class": label, "images": len(inputs), "method": method.kind}
+    note |= {"seconds": round(time.perf_counter() - began, 4), **told}
+    look = None if learner.look is None else learner.look.including(inputs)
+    history = {"taken_in": [*learner.report.get("taken_in", []), note]}
+    new = replace(new, look=look, report=learner.report | history)
+    return _changed(new, "accommodated", name=label, images=len(inputs))
+
+
+def unlearned(learner: Learner, label: Label) -> Learner:
+    """Return a learner that has forgotten a class.
+
+    A class that was taken in leaves no trace. One that the network was trained on leaves its threshold and
+    Gaussian, but not the features, which a warning says.
+    """
+    position = _position(learner, label)
+    if len(learner.classes) < 3:
+        raise SettingsError(f"two classes must remain; without {label!r} there would be one")
+    method = learner.settings.accommodation
+    kept = tuple(name for name in learner.classes if name != label)
+    if not isinstance(method, Gaussian):
+        taken = method_of(method).drop(learner.network, learner.memory, position)
+        detector = _shels(learner).without(position)
+        detector.weights = taken.network.head.weight.detach()
+        new = replace(learner, network=taken.network, memory=taken.memory, detector=detector)
+        return _changed(replace(new, classes=kept, taught=kept), "unlearned", name=label)
+    if label in learner.taught:
+        warnings.warn(
+            f"the network was trained on {label!r}: it will not be predicted any more, but the features "
+            "that it gave rise to stay",
+            UserWarning,
+            stacklevel=3,
+        )
+    owners = [None if name == label else kept.index(name) for name in learner.classes]
+    new = replace(learner, detector=_gaussian(learner).reowned(owners), classes=kept)
+    return _changed(new, "unlearned", name=label)
+
+
+def renamed(learner: Learner, old: Label, new: Label) -> Learner:
+    """Return a learner in which a class has another name."""
+    _position(learner, old)
+    if old == new:
+        return learner
+    _check_label(learner, new)
+    swap = {name: name for name in learner.classes} | {old: new}
+    classes = tuple(swap[name] for name in learner.classes)
+    taught = tuple(swap.get(name, name) for name in learner.taught)
+    return _changed(replace(learner, classes=classes, taught=taught), "renamed", **{"from": old, "to": new})
+
+
+def merged(learner: Learner, label: Label, into: Label) -> Learner:
+    """Return a learner in which all of one class counts as another; each keeps its own place in features."""
+    _position(learner, label)
+    _position(learner, into)
+    if label == into:
+        return learner
+    if not isinstance(learner.settings.accommodation, Gaussian):
+        raise AccommodationError(
+            f"the method {learner.settings.accommodation.kind!r} has one row of weights for a class and "
+            "cannot merge two; the method 'gaussian' can"
+        )
+    kept = tuple(name for name in learner.classes if name != label)
+    owners = [kept.index(into if name == label else name) for name in learner.classes]
+    new = replace(learner, detector=_gaussian(learner).reowned(owners), classes=kept)
+    return _changed(new, "merged", **{"from": label, "to": into})
+
+
+def _changed(learner: Learner, kind: str, **facts: Any) -> Learner:
+    """Return the learner with a note of what made it."""
+    return replace(learner, report=learner.report | {"last_change": {"kind": kind, **facts}})
+
+
+def _trained(
+    learner: Learner,
+    method: Penalty | Proximal,
+    inputs: Tensor,
+    label: Label,
+    seed: int,
+    progress: Callable[[Progress], None] | None,
+) -> tuple[Learner, dict[str, Any]]:
+    """Return the learner after a training on the new class, with some held out for its threshold."""
+    labels = torch.zeros(len(inputs), dtype=torch.int64)
+    samples = Samples(inputs, labels, (label,), origin=f"class {label!r}")
+    share = learner.settings.training.validation_share
+    training, apart = (samples.take(index) for index in hold_out(samples, share, seed))
+    taken = method_of(method).take_in(
+        learner.network,
+        learner.memory,
+        training,
+        learner.preparation,
+        learner.settings.training,
+        seed=seed,
+        progress=progress,
+    )
+    classes = (*learner.classes, label)
+    new = replace(learner, network=taken.network, memory=taken.memory, classes=classes, taught=classes)
+    weights = taken.network.head.weight.detach()
+    new.detector = _shels(learner).grown(weights, new.features(apart.inputs))
+    return new, taken.report
+
+
+def _seed(learner: Learner, seed: int | None) -> int:
+    return learner.seed if seed is None else seed
+
+
+def _position(learner: Learner, label: Label) -> int:
+    if label not in learner.classes:
+        raise SettingsError(unknown_name("class", label, learner.classes))
+    return learner.classes.index(label)
+
+
+def _check_label(learner: Learner, label: Label) -> None:
+    if not isinstance(label, Hashable) or label is None or label != label:  # noqa: PLR0124 - NaN alone
+        raise SettingsError(f"a class must have one name, got {label!r}")
+    if label in learner.classes:
+        raise SettingsError(
+            f"class {label!r} is known already; choose another name, unlearn it first, or take the images in "
+            "under another name and merge the two"
+        )
+    if learner.novel_label is not None and label == learner.novel_label:
+        raise SettingsError(f"{label!r} is the answer for novel samples; choose another name")
+
+
+def _check_images(learner: Learner, inputs: Tensor, label: Label) -> None:
+    learner.preparation.check(inputs)
+    check_inputs(inputs, f"the images of {label!r}")
+    if len(inputs) < LEAST_IMAGES:
+        raise DataError(
+            f"a class is learned from {LEAST_IMAGES} images or more, got {len(inputs)} of class {label!r}; "
+            "give more"
+        )
+
+
+def _warn_of_known(learner: Learner, seen: Tensor, label: Label) -> None:
+    verdicts = learner.detector.verdicts(seen)
+    known = verdicts.predicted[~verdicts.novel]
+    counts = torch.bincount(known, minlength=len(learner.classes))
+    if 2 * int(counts.max()) > len(seen):
+        like = learner.classes[int(counts.argmax())]
+        warnings.warn(
+            f"{int(counts.max())} of the {len(seen)} images given as {label!r} look like the known class "
+            f"{like!r}",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _gaussian(learner: Learner) -> GaussianDetector:
+    if not isinstance(learner.detector, GaussianDetector):
+        raise AccommodationError("the method 'gaussian' needs the Gaussian detector; train the model with it")
+    return learner.detector
+
+
+def _shels(learner: Learner) -> Detector:
+    if not isinstance(learner.detector, Detector):
+        raise AccommodationError("methods that train need SHELS's detector; train the model with one of them")
+    return learner.detector
