@@ -1,0 +1,78 @@
+"""What a batch that looks new may hold: one new class, several, or known ones seen through a change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from shels.detection import GaussianDetector
+from shels.drift import Drift, judge_drift
+from shels.learner import Learner
+from shels.separation import Separation, SeparationSettings, separate
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """How novel samples fall into new classes.
+
+    groups: (n,), the proposed class of each, -1 for none. purity: for each class, see `Separation`. drift:
+    set where the samples are rather known classes seen through a change.
+    """
+
+    groups: Tensor
+    purity: tuple[float, ...]
+    drift: Drift | None = None
+
+    @property
+    def count(self) -> int:
+        """How many new classes are proposed."""
+        return len(self.purity)
+
+
+@dataclass(frozen=True)
+class ProposalSettings:
+    """How to look at novel samples."""
+
+    several: bool = True
+    """Whether a batch may hold several new classes and stray known samples; else all of it is one class."""
+    drift: bool = True
+    """Whether to look for drift at all."""
+    separation: SeparationSettings = field(default_factory=SeparationSettings)
+
+
+def propose(learner: Learner, inputs: Tensor, settings: ProposalSettings, seed: int = 0) -> Proposal:
+    """Return what samples that were judged novel may be: (n, ...) -> a proposal."""
+    everything = torch.zeros(len(inputs), dtype=torch.int64)
+    if not len(inputs):
+        return Proposal(everything, ())
+    rows, means, predicted = _places(learner, inputs)
+    drift = _drift(learner, inputs, rows, means, predicted) if settings.drift else None
+    if drift is not None and drift.drift:
+        return Proposal(everything - 1, (), drift)
+    if not settings.several:
+        return Proposal(everything, (1.0,))
+    found: Separation = separate(rows, settings.separation, known_means=means, seed=seed)
+    return Proposal(found.groups, found.purity)
+
+
+def _places(learner: Learner, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return where samples and known classes lie, and which class each sample is most like."""
+    detector, views = learner.detector, learner.views(inputs)
+    if isinstance(detector, GaussianDetector):
+        seen = detector.sees(views)
+        rows, means = detector.whitened(seen)
+        nearest = torch.cdist(rows, means).argmin(dim=1)
+        return rows.cpu(), means.cpu(), nearest.cpu()
+    rows = torch.nn.functional.normalize(views.high)
+    means = torch.nn.functional.normalize(detector.weights)
+    scale = rows.std(dim=0).clamp(min=1e-3).mean()
+    predicted = detector.verdicts(views.high).predicted
+    return (rows / scale).cpu(), (means / scale).cpu(), predicted.cpu()
+
+
+def _drift(learner: Learner, inputs: Tensor, rows: Tensor, means: Tensor, predicted: Tensor) -> Drift | None:
+    if learner.look is None:
+        return None
+    return judge_drift(rows, predicted, means, learner.look.unlike(inputs).cpu())

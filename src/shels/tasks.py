@@ -1,0 +1,36 @@
+"""Work that reports on its way, as a loop over its reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from threading import Thread
+from typing import TypeVar
+
+Report = TypeVar("Report")
+
+
+def following(work: Callable[[Callable[[Report], None]], object]) -> Iterator[Report]:
+    """Give what `work(tell)` tells while it runs, and raise what it raises; at the end it is finished."""
+    queue: SimpleQueue[tuple[str, Report | BaseException | None]] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            work(lambda report: queue.put(("report", report)))
+        except BaseException as error:  # noqa: BLE001 - raised again where the work was asked for
+            queue.put(("error", error))
+        else:
+            queue.put(("end", None))
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        while True:
+            kind, value = queue.get()
+            if kind == "error" and isinstance(value, BaseException):
+                raise value
+            if kind == "end":
+                return
+            yield value  # type: ignore[misc]
+    finally:
+        thread.join()  # also where the loop is left early: nothing goes on behind the caller's back
