@@ -97,7 +97,9 @@ def test_no_command_shows_the_help_and_version_the_version():
 
 def test_a_finished_training_leaves_a_model_and_no_checkpoint(model):
     names = sorted(path.name.split("-")[0] for path in model.iterdir())
-    assert names == ["detector", "model.json", "network"]
+    assert names.count("class") == 3
+    rest = ["detector", "memory", "model.json", "network", "preparation", "projection"]
+    assert [name for name in names if name != "class"] == rest
 
 
 def test_train_prints_one_json_document(tmp_path):
@@ -457,6 +459,8 @@ def test_a_training_that_failed_leaves_no_checkpoint_in_the_way(tmp_path):
         0,
         "--learning-rate",
         1e-9,
+        "--method",
+        "penalty",
         "--out",
         tmp_path / "m",
     ]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from shels._version import __version__
-from shels.cli import data, demo, detect, evaluate, train
+from shels.cli import accommodate, data, demo, detect, evaluate, inspect, revise, run, train
 from shels.cli.outcome import Commands
 
 app = typer.Typer(
@@ -23,7 +23,9 @@ app = typer.Typer(
 shels demo                                     see it work, in a minute
 shels train digits --known 0,1,2,3,4 --out m   learn five digits
 shels evaluate m digits                        the other five are novel
-shels detect m photo.png                       a class, or novel?""",
+shels detect m photo.png                       a class, or novel?
+shels accommodate m cows/ --name cow           learn one class more
+shels run m digits                             find and learn what is new""",
 )
 
 
@@ -59,4 +61,8 @@ app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("detect", epilog=detect.EXAMPLES)(detect.detect)
+app.command("accommodate", epilog=accommodate.EXAMPLES)(accommodate.accommodate)
+app.command("run", epilog=run.EXAMPLES)(run.run)
+app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
+app.command("revise", epilog=revise.EXAMPLES)(revise.revise)
 app.add_typer(data.app, name="data")

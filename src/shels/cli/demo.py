@@ -26,8 +26,9 @@ def demo(
 ) -> None:
     """See it work on the digits that come with scikit-learn.
 
-    Learns some of the digits, meets the others, and writes what happened to
-    DIR/result.json and, with figures, to DIR/report.html.
+    Learns seven of the digits, meets the others in a stream without being told, learns
+    them too, and writes what happened to DIR/result.json and, with figures, to
+    DIR/report.html. An earlier demo's results in DIR are replaced.
     """
     from shels import demo as demonstration  # noqa: PLC0415
 
@@ -44,14 +45,19 @@ def _show(result: dict[str, Any], out: Path) -> None:
     rows = [
         ("known classes", listed(result["known_classes"])),
         ("novel classes", listed(result["novel_classes"])),
-        ("known accepted and right", percent(detection["known_accuracy"])),
-        ("novel rejected", percent(detection["novel_accuracy"])),
-        ("combined", percent(detection["combined_accuracy"])),
-        ("AUROC", percent(detection["auroc"])),
+        ("found and learned, in order", listed(result["found"]) or "none"),
+        ("missed", listed(result["missed"]) or "none"),
+        ("false alarms", result["false_alarms"]),
+        ("named rightly at the end", percent(result["final_accuracy"])),
+        *((f"of {name}", percent(value)) for name, value in result["novel_accuracy"].items()),
+        ("before: known accepted and right", percent(detection["known_accuracy"])),
+        ("before: novel rejected", percent(detection["novel_accuracy"])),
+        ("before: combined", percent(detection["combined_accuracy"])),
+        ("before: AUROC", percent(detection["auroc"])),
     ]
     results().print(table("demo", "", rows=rows))
     found, novel = len(result["found"]), len(result["novel_classes"])
     typer.echo(
-        f"It learned {len(result['known_classes'])} digits and noticed {found} of {novel} new ones in "
-        f"{result['seconds']:.0f} seconds: open {out / 'report.html'}"
+        f"It was taught {len(result['known_classes'])} digits, noticed {found} of {novel} new ones, learned "
+        f"them and took {result['seconds']:.0f} seconds for all: open {out / 'report.html'}"
     )

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 import typer
 from rich import box
 from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from shels import training
@@ -159,3 +162,52 @@ class DownloadBar(_Bar):
         if name not in self._tasks:
             self._tasks[name] = self._bar.add_task(name)
         self._bar.update(self._tasks[name], completed=so_far, total=total or None)
+
+
+class StreamDisplay:
+    """A stream under way: a line for each batch and, in a terminal, a foot with what is known by now."""
+
+    def __init__(self, title: str, *, quiet: bool) -> None:
+        self._console = results()
+        self._title = title
+        self._quiet = quiet
+        self._live: Live | None = None
+        if self._console.is_terminal and not quiet:
+            self._live = Live(console=self._console, transient=True, refresh_per_second=8)
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take the foot away, so that something else can be said or asked; the next one brings it back."""
+        if self._live is not None:
+            self._live.stop()
+
+    def line(self, text: str, *, stands_out: bool = False) -> None:
+        """Show a line that stays."""
+        if self._live is not None:
+            self._console.print(Text(text, style="bold" if stands_out else ""))
+        elif not self._quiet:
+            typer.echo(text)
+
+    def foot(self, text: str) -> None:
+        """Show what is known by now, and what goes on."""
+        if self._live is not None:
+            self._live.update(Panel(Text(text), title=Text(self._title), title_align="left", box=box.ROUNDED))
+            self._live.start()
+
+
+def share_bar(share: float, threshold: float, width: int = 20) -> str:
+    """Return a share as a bar with a mark where an alarm begins; none where nothing can raise one."""
+    filled = round(share * width)
+    cells = ["█"] * filled + ["░"] * (width - filled)
+    if threshold <= 1:
+        cells[min(int(threshold * width), width - 1)] = "┃"
+    return "".join(cells)

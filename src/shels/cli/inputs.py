@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,8 +12,10 @@ import torch
 
 from shels.data import own, sources
 from shels.data.images import conform
-from shels.data.samples import DataSet, Samples
+from shels.data.samples import DataSet, Label, Samples
+from shels.data.splits import match_class
 from shels.errors import DataError, ModelFileError, SettingsError, unknown_name
+from shels.versions import is_home
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +38,8 @@ def load_learner(model: Path, device: str) -> Learner:
     """Return the learner in a directory; a training that was cut off there is told from no model."""
     from shels.learner import Learner  # noqa: PLC0415
 
-    if (model / "checkpoint.safetensors").is_file() and not (model / "model.json").exists():
+    unfinished = (model / "checkpoint.safetensors").is_file() and not (model / "model.json").exists()
+    if unfinished and not is_home(model):
         raise ModelFileError(
             f"{model} holds a training that was cut off; run the same `shels train` command again"
         )
@@ -93,6 +98,46 @@ def read_to_judge(path: Path, preparation: Preparation) -> list[tuple[Tensor, li
     return [own.read_images([name], size, channels) for name in names]
 
 
+def read_class(paths: Sequence[Path], preparation: Preparation) -> Tensor:
+    """Return all images of one class, from files, folders and .npz files together.
+
+    Images of several sizes or kinds are brought to the model's size, as the model would bring them.
+    """
+    parts = [inputs for path in paths for inputs, _ in read_to_judge(path, preparation)]
+    for part in parts:
+        preparation.check(part)
+    for path in paths:
+        _warn_of_conversion(path, preparation)
+    if len({(part.shape[1:], part.dtype) for part in parts}) > 1:
+        parts = [replace(preparation, mean=None, sd=None)(part) for part in parts]
+    return torch.cat(parts)
+
+
+def known_class(name: str, classes: Sequence[Label]) -> Label:
+    """Return the class that is written so; "3" finds 3."""
+    place = match_class(name, classes)
+    if place is None:
+        raise SettingsError(unknown_name("class", name, classes))
+    return classes[place]
+
+
+def new_class(name: str, classes: Sequence[Label]) -> Label:
+    """Return a name for a class beside these: a number where they are numbers, unless it is no number.
+
+    The name of a class that is there already comes back as that class.
+    """
+    if not name.strip():
+        raise SettingsError("a class must have a name, got an empty one")
+    if name == "novel":
+        raise SettingsError("'novel' is the word for no class; choose another name")
+    place = match_class(name, classes)
+    if place is not None:
+        return classes[place]
+    numbers = any(isinstance(other, int) and not isinstance(other, bool) for other in classes)
+    as_number = name.isascii() and name.removeprefix("-").isdigit() and str(int(name)) == name
+    return int(name) if numbers and as_number else name
+
+
 def choose_part(data: DataSet, wanted: str | None) -> Part:
     """Return the samples of a part; by default the test part where there is one, else all."""
     if wanted is not None and wanted not in PARTS:
@@ -103,6 +148,21 @@ def choose_part(data: DataSet, wanted: str | None) -> Part:
     if name == "all" and len(data.test):
         return Part(_joined(data.train, data.test), name)
     return Part(data.test if name == "test" else data.train, name)
+
+
+def _warn_of_conversion(path: Path, preparation: Preparation) -> None:
+    """Warn of arrays that are not what the model takes; image files are made for being converted."""
+    if path.suffix.lower() != ".npz":
+        return
+    shape = tuple(own.read_npz_inputs(path).shape[1:])
+    checked = 1 if preparation.image_fit == "pad" else 3
+    if shape[:checked] != preparation.shape[:checked]:
+        warnings.warn(
+            f"{path} holds arrays of shape {shape}; the model was trained on {preparation.describe()}, and "
+            "they were converted to that",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _has_many_sizes(spec: str) -> bool:

@@ -14,6 +14,7 @@ from shels.cli import train_options as given
 from shels.cli.display import TrainingBar, listed, percent, print_json, say
 from shels.cli.settings import ClassChoice, lay_over, names, one_of, threshold_rule
 from shels.cli.target import Target
+from shels.config import Gaussian, Penalty, Proximal
 from shels.errors import DataError, ModelFileError, TrainingError
 from shels.presets import preset as named_preset
 
@@ -33,6 +34,8 @@ shels train data.npz --steps 500 --device cpu --out m
 shels train mnist --preset paper --authors-order 0 --out m
 
 Cut off by Ctrl-C or a power failure, the same command goes on from there."""
+
+_METHODS = {kind.kind: kind for kind in (Gaussian, Penalty, Proximal)}
 
 
 def train(  # noqa: PLR0913 - a parameter for each option
@@ -61,6 +64,7 @@ def train(  # noqa: PLR0913 - a parameter for each option
     depth_weights: given.DepthWeights = None,
     accept: given.Accept = None,
     sd: given.Sd = None,
+    method: given.Method = None,
 ) -> None:
     """Learn the classes of a data set.
 
@@ -70,6 +74,7 @@ def train(  # noqa: PLR0913 - a parameter for each option
     """
     one_of("channels", channels, ("grey", "rgb"))
     one_of("depth weights", depth_weights, ("layer-wise", "constant"))
+    one_of("method", method, tuple(_METHODS))
     choice = ClassChoice(names(known), names(novel), known_count, authors_order)
     path = None if weights is None else str(weights)
     network = {"image_size": size, "architecture": architecture, "weights": path}
@@ -77,6 +82,8 @@ def train(  # noqa: PLR0913 - a parameter for each option
     loss = {"learning_rate": learning_rate, "alpha": alpha, "depth_weights": depth_weights}
     settings = lay_over(named_preset(preset, data), network, length | loss)
     settings = replace(settings, rule=threshold_rule(settings.rule, accept, sd))
+    if method not in (None, settings.accommodation.kind):  # the preset has its own values for its own method
+        settings = replace(settings, accommodation=_METHODS[str(method)]())
     target = Target(out, force=force)
     target.check()
 

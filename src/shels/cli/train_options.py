@@ -77,3 +77,7 @@ Sd = Annotated[
     float | None,
     _training("--sd", "K", "The paper's threshold: mean score less K standard deviations."),
 ]
+Method = Annotated[
+    str | None,
+    _training("--method", "NAME", "How new classes are taken in later: gaussian, penalty, proximal."),
+]
