@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 
 import numpy as np
@@ -9,10 +11,19 @@ import pytest
 import torch
 from PIL import Image
 
-from shels.config import Adam, MeanMinusSd, NetworkSettings, Settings, TrainingSettings
+from shels.config import (
+    AcceptShare,
+    Adam,
+    Gaussian,
+    MeanMinusSd,
+    NetworkSettings,
+    Penalty,
+    Settings,
+    TrainingSettings,
+)
 from shels.data.samples import Samples
 from shels.learner import Learner, learn
-from shels.report import detection, figures
+from shels.report import detection, figures, trained
 from shels.report.page import Figure, Gallery, Page, Section, Table, Thumbnail, html, percent
 
 SETTINGS = Settings(
@@ -43,6 +54,18 @@ def written(tmp_path, names, *, novel_names=("new",), shape=(16,), reload=False,
     path = tmp_path / "page.html"
     detection.write(path, learner=learner, known=known, novel=novel, measures=measures, title=title)
     return path.read_text(encoding="utf-8"), measures
+
+
+@pytest.fixture(scope="module")
+def trained_by():
+    """A short training for each method and rule, done once."""
+
+    @cache
+    def train(method, rule):
+        settings = replace(SETTINGS, accommodation=method, rule=rule)
+        return learn(blobs("abc", each=60), settings, seed=0, device="cpu")
+
+    return train
 
 
 class Reader(HTMLParser):
@@ -215,8 +238,38 @@ def test_a_histogram_has_an_edge_at_the_threshold():
         assert edges[-1] >= max(values.max(), 0) * 0.99
 
 
-def test_the_batches_figure_tells_every_share_in_words():
-    figure = figures.batches([0.05, 0.0, 0.9, 0.2], ["a long name", "b"], 0.5)
-    assert "Known batches: 5.0 %, 0.0 %. Novel classes: a long name 90.0 %, b 20.0 %" in figure.alt.replace(
-        "\N{NO-BREAK SPACE}", " "
-    )
+def test_bars_of_what_is_named_rightly_tell_every_share_in_words():
+    figure = figures.named_bars({"a long name": 0.95, "b": 1.0}, {"c": 0.2})
+    told = figure.alt.replace("\N{NO-BREAK SPACE}", " ")
+    assert "first training: share named rightly: a long name 95.0 %, b 100.0 %" in told
+    assert "learned later: share named rightly: c 20.0 %" in told
+    assert "learned later: share" not in figures.named_bars({"a": 0.5}, {}).alt
+
+
+@pytest.mark.parametrize(
+    ("method", "rule", "said"),
+    [
+        (Gaussian(), AcceptShare(0.9), "linear discriminant on the features that all classes share"),
+        (Gaussian(), AcceptShare(0.9), "if it lies farther from that class than the class's own samples do"),
+        (Gaussian(), AcceptShare(0.9), "set to accept 90 % of what is assigned to each class"),
+        (Gaussian(), MeanMinusSd(2.0), "mean score over held-out samples less 2 standard deviations"),
+        (Penalty(), MeanMinusSd(1.0), "given the class that it is most like"),
+        (Penalty(), MeanMinusSd(1.0), "mean training score less one standard deviation"),
+    ],
+)
+def test_the_page_says_by_which_rule_the_learner_decides(trained_by, method, rule, said):
+    section = trained.training(trained_by(method, rule))
+    words = " ".join(section.blocks).replace("\N{NO-BREAK SPACE}", " ")
+    assert said in words
+    assert ("linear discriminant" in words) == isinstance(method, Gaussian)
+    assert ("most like" in words) == isinstance(method, Penalty)
+
+
+def test_exclusivity_is_shown_over_the_taught_classes_and_later_ones_are_counted_apart(trained_by):
+    learner = trained_by(Gaussian(), AcceptShare(0.9))
+    later = learner.accommodate(blobs(["new"], first=3).inputs, "new")
+    known = blobs(["b", "new", "c", "a"], seed=1)
+    section = trained.inside(later, known)[0]
+    assert "exclusivity between 3 classes" in section.blocks[-1].alt
+    assert "was taught 3 classes. It took in 1 class later." in trained.training(later).blocks[0]
+    assert "later" not in trained.training(learner).blocks[0]

@@ -1,45 +1,37 @@
-"""The demonstration: seven digits are taught, then batches are shown, and new digits raise an alarm."""
+"""The demonstration: seven digits are taught; an agent meets the other three in a stream and learns them."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from shels import runtime, storage
+from shels import storage
+from shels.agent import OpenWorldAgent
 from shels.config import Settings
 from shels.data.arrays import sorted_classes
-from shels.data.samples import Label, Samples
+from shels.data.samples import DataSet
 from shels.data.sources import load_named
 from shels.data.splits import ClassSplit, draw_classes, split_data
+from shels.data.streams import mixed_stream, paper_stream
+from shels.errors import ModelFileError
 from shels.files import check_writable, write_whole
+from shels.home import Home
 from shels.learner import Learner, learn
+from shels.oracle import Oracle
 from shels.presets import preset
-from shels.report import detection, figures
-from shels.report.page import Section, percent
+from shels.report import open_world
+from shels.report.course import Course, Witness, follow
+from shels.report.page import percent
 from shels.training import Progress
 
 KNOWN_COUNT = 7
-ALARM_SHARE = 0.5
-"""A batch raises an alarm when more than this share of it is judged novel."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A batch that was shown: the novel class it holds (None: known ones), and the share judged novel."""
-
-    novel_class: Label | None
-    share: float
-
-    @property
-    def alarm(self) -> bool:
-        """Whether it looked new as a whole."""
-        return self.share > ALARM_SHARE
+BATCH_SIZE = 100
+MIXED_BATCHES = 8
+_MARK = ".demo"  # the file that says that a home was made here, and may be replaced
 
 
 def run(
@@ -50,100 +42,131 @@ def run(
     settings: Settings | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> dict[str, Any]:
-    """Run the demonstration and return its result; `out` gets result.json, report.html and the model.
+    """Run the demonstration and return its result.
 
-    settings: how to train; by default those of the preset "default".
+    `out` gets result.json, report.html, model (the first learner) and agent (the home of the one that went on
+    learning); those of an earlier demonstration are replaced. settings: how to train; by default those of
+    the preset "default".
     """
     began = time.perf_counter()
     data = load_named("digits")
     split = draw_classes(data.train.classes, KNOWN_COUNT, seed)
     taught, known, novel = split_data(data, split)
     storage.check_target(out / "model")
+    _check_home(out / "agent")
     check_writable(out)
     chosen = preset("default") if settings is None else settings
     learner = learn(taught, chosen, seed=seed, device=device, progress=progress)
-    measures = learner.evaluate(known, novel)
-    batches = show(learner, known, novel, seed)
     learner.save(out / "model")
-    counts = _number(len(split.known)).capitalize(), _number(len(split.novel))
-    detection.write(
+    if progress is not None:
+        progress(Progress(1, 1, stage="meeting new digits"))
+    measures = learner.evaluate(known, novel)
+    helped = with_help(learner, data, split, seed, _new_home(out / "agent", learner))
+    open_world.write(
         out / "report.html",
         learner=learner,
         known=known,
         novel=novel,
         measures=measures,
-        title=f"{counts[0]} digits known, {counts[1]} never seen",
-        lead=_lead(split, batches),
-        extra=[_section(batches)],
+        helped=helped,
+        alone=without_help(learner, data, split, seed),
+        title=_title(helped),
+        lead=_lead(helped),
     )
-    result = _result(split, batches, measures) | {"seconds": round(time.perf_counter() - began, 3)}
+    result = _result(split, helped, measures) | {"seconds": round(time.perf_counter() - began, 3)}
     write_whole(out / "result.json", json.dumps(result, indent=2) + "\n")
     return result
 
 
-def show(learner: Learner, known: Samples, novel: Samples, seed: int) -> list[Batch]:
-    """Return what the learner made of each batch: known samples mixed, then one batch of each novel class.
-
-    There are as many known batches as known classes, so that all batches are of about one size.
-    """
-    order = torch.randperm(len(known), generator=runtime.generator(seed, "demo-batches"))
-    parts = torch.tensor_split(order, len(known.classes))
-    batches = [Batch(None, _share_novel(learner, known.take(part))) for part in parts]
-    return batches + [Batch(name, _share_novel(learner, novel.only([name]))) for name in novel.classes]
-
-
-def _share_novel(learner: Learner, samples: Samples) -> float:
-    return float(learner.judge(samples.inputs).novel.float().mean())
+def with_help(
+    learner: Learner, data: DataSet, split: ClassSplit, seed: int, home: Home | None = None
+) -> Course:
+    """Return the paper's protocol: known batches, then a new digit, of which an oracle gives more."""
+    witness = Witness(data.test)
+    agent = OpenWorldAgent(learner, home=home, confirm=witness, seed=seed)
+    agent.supplier = Oracle(witness.truths, data.train, lambda: agent.learner.classes)
+    stream = paper_stream(data.test, split.known, split.novel, batch_size=BATCH_SIZE, seed=seed)
+    return follow(agent, stream, data.test, witness)
 
 
-def _result(split: ClassSplit, batches: list[Batch], measures: dict[str, Any]) -> dict[str, Any]:
-    novel = [batch for batch in batches if batch.novel_class is not None]
+def without_help(learner: Learner, data: DataSet, split: ClassSplit, seed: int) -> Course:
+    """Return the mixed protocol with nobody to ask: it learns from what it saw, under names of its own."""
+    witness = Witness(data.test)
+    agent = OpenWorldAgent(learner, confirm=witness, seed=seed)
+    stream = mixed_stream(
+        data.test, split.known, split.novel, batches=MIXED_BATCHES, batch_size=BATCH_SIZE, seed=seed
+    )
+    return follow(agent, stream, data.test, witness)
+
+
+def _result(split: ClassSplit, course: Course, measures: dict[str, Any]) -> dict[str, Any]:
     names = ("known_accuracy", "novel_accuracy", "combined_accuracy", "auroc")
     return {
         "known_classes": list(split.known),
         "novel_classes": list(split.novel),
-        "found": [batch.novel_class for batch in novel if batch.alarm],
-        "missed": [batch.novel_class for batch in novel if not batch.alarm],
-        "false_alarms": sum(batch.alarm for batch in batches if batch.novel_class is None),
-        "final_accuracy": measures["closed_set_accuracy"],
-        "novel_accuracy": {name: rates["rejected"] for name, rates in measures["per_novel_class"].items()},
+        "found": course.found,
+        "missed": course.missed,
+        "false_alarms": course.false_alarms,
+        "final_accuracy": course.accuracy,
+        "novel_accuracy": {str(name): course.right[name] for name in split.novel},
         "detection": {name: measures[name] for name in names},
     }
 
 
-def _lead(split: ClassSplit, batches: list[Batch]) -> str:
-    found, false_alarms = _alarms(batches)
-    taught = ", ".join(map(str, sorted_classes(split.known)))
+# The agent's home ---------------------------------------------------------------------------------------
+
+
+def _check_home(directory: Path) -> None:
+    """Raise unless the agent can live here without touching what is not an earlier demonstration's."""
+    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+        raise ModelFileError(f"{directory} is not a directory of the demo's; choose another --out")
+    if directory.exists() and any(directory.iterdir()) and not (directory / _MARK).is_file():
+        raise ModelFileError(
+            f"{directory} is not from an earlier demo, and is left as it is; choose another --out"
+        )
+
+
+def _new_home(directory: Path, learner: Learner) -> Home:
+    """Return a home with this learner as its first version, in place of that of an earlier demonstration."""
+    _check_home(directory)
+    if directory.exists():
+        with Home(directory).lock():  # raises where another run is using it
+            shutil.rmtree(directory)
+    directory.mkdir(parents=True)
+    write_whole(directory / _MARK, "Made by `shels demo`, and replaced by the next one.\n")
+    home = Home(directory)
+    home.begin(learner)
+    return home
+
+
+# In words -----------------------------------------------------------------------------------------------
+
+
+def _title(course: Course) -> str:
+    known, found = _number(len(course.taught)).capitalize(), len(course.found)
+    return f"{known} digits known, {_of(found, found + len(course.missed))} new ones found and learned"
+
+
+def _lead(course: Course) -> str:
+    found, new = len(course.found), len(course.found) + len(course.missed)
+    order = f" ({_listed(course.found)}, in this order)" if found else ""
+    false = {0: "no false alarm", 1: "one false alarm"}
+    alarms = false.get(course.false_alarms, f"{_number(course.false_alarms)} false alarms")
     return (
-        f"A small network was taught the digits {taught} and then shown batches of new images. "
-        f"{_of(found, len(split.novel)).capitalize()} digits that it had never seen raised an alarm, and "
-        f"{_of(false_alarms, len(batches) - len(split.novel))} batches of known digits did."
+        f"A small network was taught the digits {_listed(sorted_classes(course.taught))}. Then it watched "
+        f"{len(course.steps)} batches of images and was not told when anything new began. It found "
+        f"{_of(found, new)} new digits{order} and learned them from images of theirs alone, raised {alarms}, "
+        f"and in the end named {percent(course.accuracy)} of the test images of all "
+        f"{_number(len(course.right))} digits rightly."
     )
 
 
-def _alarms(batches: list[Batch]) -> tuple[int, int]:
-    """Return how many novel classes raised an alarm, and how many known batches did."""
-    found = sum(batch.alarm for batch in batches if batch.novel_class is not None)
-    return found, sum(batch.alarm for batch in batches) - found
-
-
-def _section(batches: list[Batch]) -> Section:
-    novel = [batch for batch in batches if batch.novel_class is not None]
-    known_count = len(batches) - len(novel)
-    found, false_alarms = _alarms(batches)
-    words = (
-        f"The test images came in {len(batches)} batches: first {known_count} of the known digits, mixed, "
-        f"then one of each novel digit. A batch raises an alarm when over {percent(ALARM_SHARE, 0)} of it is "
-        f"judged novel. {_of(found, len(novel)).capitalize()} novel batches raised one, and "
-        f"{_of(false_alarms, known_count)} known batches did so falsely."
-    )
-    names = [str(batch.novel_class) for batch in novel]
-    figure = figures.batches([batch.share for batch in batches], names, ALARM_SHARE)
-    return Section("Batch by batch", [words, figure])
+def _listed(names: Sequence[object]) -> str:
+    return ", ".join(map(str, names))
 
 
 def _of(count: int, total: int) -> str:
-    return f"all {_number(total)}" if count == total else f"{_number(count)} of the {_number(total)}"
+    return f"all {_number(total)}" if count == total else f"{_number(count)} of {_number(total)}"
 
 
 def _number(count: int) -> str:

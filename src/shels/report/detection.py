@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from shels._version import __version__
-from shels.config import AcceptShare, to_dict
 from shels.data.arrays import sorted_classes
 from shels.data.samples import Samples
 from shels.files import write_whole
 from shels.learner import Learner
-from shels.metrics import mean_exclusivity
-from shels.model.networks import automatic
-from shels.report import figures
+from shels.report import figures, trained
 from shels.report.page import Figure, Gallery, Page, Section, Table, Thumbnail, html, percent
+from shels.report.trained import count
 
 Array = NDArray[Any]
 Measures = Mapping[str, Any]
@@ -58,28 +51,35 @@ def write(
     novel: Samples | None,
     measures: Measures,
     title: str,
-    lead: str | None = None,
-    extra: Sequence[Section] = (),
 ) -> None:
     """Write the page on a learner and the samples that `measures` (from its evaluate) were taken on.
 
     novel: samples of classes that the learner was not taught, labelled by classes of their own; None or
-    empty where there are none. lead: the sentence below the title. extra: sections after what happened.
+    empty where there are none.
     """
     mine = _judged(learner, known.only(learner.classes))
     others = _judged(learner, novel) if novel is not None and len(novel) else None
     sections = [
-        Section("What was trained", _training_words(learner)),
+        trained.training(learner),
         Section("What happened", _outcome_words(mine, others, measures)),
-        *extra,
         Section("Known or novel", _separation(mine, others)),
         Section("Class by class", _by_class(learner, others, measures)),
         *_pictures(learner, mine, others),
-        *_inside(learner, mine),
+        *trained.inside(learner, mine.samples),
     ]
-    footer = f"Written by shels {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
-    page = Page(title, lead or _lead(mine, others), sections, _facts(measures), _details(learner), footer)
-    write_whole(path, html(page))
+    lead, details = _lead(mine, others), trained.details(learner)
+    write_whole(path, html(Page(title, lead, sections, _facts(measures), details, trained.footer())))
+
+
+def told_apart(
+    learner: Learner, known: Samples, novel: Samples, measures: Measures, title: str = "Known or novel"
+) -> Section:
+    """Return what became of known and of novel samples in words, and how far apart their scores lie.
+
+    Arguments as in `write`; for a page that tells of more than this.
+    """
+    mine, others = _judged(learner, known.only(learner.classes)), _judged(learner, novel)
+    return Section(title, [*_outcome_words(mine, others, measures), *_separation(mine, others)])
 
 
 def _judged(learner: Learner, samples: Samples) -> _Shown:
@@ -93,14 +93,12 @@ def _judged(learner: Learner, samples: Samples) -> _Shown:
 
 
 def _lead(mine: _Shown, others: _Shown | None) -> str:
-    lead = f"A classifier was taught {_count(len(mine.samples.classes), 'class')} and then shown "
-    lead += f"{_count(len(mine), 'sample')} of them"
+    lead = f"A classifier was taught {count(len(mine.samples.classes), 'class')} and then shown "
+    lead += f"{count(len(mine), 'sample')} of them"
     if others is None:
         return lead + "."
     classes = len(np.unique(others.labels))
-    return (
-        f"{lead}, and {_count(len(others), 'sample')} of {_count(classes, 'class')} that it knew nothing of."
-    )
+    return f"{lead}, and {count(len(others), 'sample')} of {count(classes, 'class')} that it knew nothing of."
 
 
 def _facts(measures: Measures) -> list[tuple[str, str]]:
@@ -117,44 +115,9 @@ def _facts(measures: Measures) -> list[tuple[str, str]]:
     return facts
 
 
-def _training_words(learner: Learner) -> list[str]:
-    network, report, shape = learner.settings.network, learner.report, learner.preparation.shape
-    name = automatic(shape) if network.architecture == "auto" else network.architecture
-    name = "a chain of the user's own" if name == "own" else f"“{name}”"
-    parameters = sum(value.numel() for value in learner.network.parameters())
-    words = [
-        f"The network, {name} ({parameters:,} parameters, {network.head} head, seed {learner.seed}) sees",
-        f"{learner.preparation.describe()} and tells {_count(len(learner.classes), 'class')} apart.",
-    ]
-    if report.get("checks") and report.get("best"):
-        best = report["best"]
-        words += [
-            f"It was trained on {_count(report['training_samples'], 'sample')} for",
-            f"{_count(report['checks'][-1]['step'], 'step')} in",
-            f"{_count(max(1, round(report['seconds'])), 'second')}. Another",
-            f"{_count(report['held_out_samples'], 'sample')} were held out to set the thresholds and to",
-            f"choose the best state: that of step {best['step']:,}, with",
-            f"{percent(best['validation_accuracy'])} of them named rightly.",
-        ]
-    return [" ".join(words), _rule_words(learner)]
-
-
-def _rule_words(learner: Learner) -> str:
-    rule = learner.settings.rule
-    if isinstance(rule, AcceptShare):
-        how = f"The thresholds were set to accept {percent(rule.share, 0)} of what is assigned to each class."
-    else:
-        deviations = "one standard deviation" if rule.k == 1 else f"{rule.k:g} standard deviations"
-        how = f"Each threshold is the class's mean training score less {deviations}."
-    return (
-        "A sample is given the class that it is most like, unless its score does not exceed that class's "
-        f"threshold; then it is judged novel. {how}"
-    )
-
-
 def _outcome_words(mine: _Shown, others: _Shown | None, measures: Measures) -> list[str]:
     known = (
-        f"Of the {_count(len(mine), 'sample')} of known classes, {percent(measures['acceptance'])} were "
+        f"Of the {count(len(mine), 'sample')} of known classes, {percent(measures['acceptance'])} were "
         f"accepted, and {percent(measures['known_accuracy'])} were accepted and given the right class. If "
         f"nothing were ever rejected, {percent(measures['closed_set_accuracy'])} would be named rightly."
     )
@@ -162,7 +125,7 @@ def _outcome_words(mine: _Shown, others: _Shown | None, measures: Measures) -> l
     if others is None:
         return [known, "No sample of a novel class was shown, so nothing can be said about noticing one."]
     novel = (
-        f"Of the {_count(len(others), 'sample')} of classes that the learner was not taught, "
+        f"Of the {count(len(others), 'sample')} of classes that the learner was not taught, "
         f"{percent(measures['novel_accuracy'])} were rejected as novel."
     )
     novel += _weakest(measures["per_novel_class"], "rejected", " The hardest to notice is {} with {}.")
@@ -178,11 +141,6 @@ def _weakest(rates: Mapping[str, Mapping[str, float]], key: str, words: str) -> 
     name = min(rates, key=lambda each: rates[each][key])
     differ = len({rate[key] for rate in rates.values()}) > 1
     return words.format(f"“{name}”", percent(rates[name][key])) if differ else ""
-
-
-def _count(number: int, noun: str) -> str:
-    plural = noun + ("es" if noun.endswith("s") else "s")
-    return f"{number:,} {noun if number == 1 else plural}"
 
 
 # In figures and tables ---------------------------------------------------------------------------------
@@ -258,60 +216,3 @@ def _thumbnail(learner: Learner, shown: _Shown, i: int) -> Thumbnail:
     verdict = "novel" if shown.novel[i] else f"as {learner.classes[int(shown.predicted[i])]}"
     png = figures.thumbnail(shown.samples.inputs[i].cpu().numpy())
     return Thumbnail(png, (f"{true}", verdict, f"p\N{NO-BREAK SPACE}{shown.p_value[i]:.3f}"))
-
-
-def _inside(learner: Learner, mine: _Shown) -> list[Section]:
-    """Return how the training went, where that is known, and how exclusive the features became."""
-    words: list[str] = []
-    drawn: list[Figure] = []
-    checks, best = learner.report.get("checks"), learner.report.get("best")
-    if checks and best:
-        words.append(_end_words(learner))
-        drawn.append(figures.training(checks, best))
-    present = set(np.unique(mine.labels).tolist())
-    places = [learner.classes.index(name) for name in sorted_classes(learner.classes)]
-    places = [place for place in places if place in present]
-    if len(places) > 1:
-        matrix = learner.exclusivity(mine.samples)[np.ix_(places, places)]
-        words.append(
-            "The more each class stands on features of its own, the less can a new one pass for any of them. "
-            f"Over these samples the mean exclusivity of two classes is {mean_exclusivity(matrix):.3f}."
-        )
-        drawn.append(figures.exclusivity(matrix, [str(learner.classes[place]) for place in places]))
-    return [Section("Inside the learner", [*words, *drawn])] if drawn else []
-
-
-def _end_words(learner: Learner) -> str:
-    report, patience = learner.report, learner.settings.training.patience
-    end = (
-        f"stopped early, after {patience} checks without improvement," if report["stopped_early"] else "ended"
-    )
-    accepted, right = report["held_out"]["acceptance"], report["held_out"]["closed_set_accuracy"]
-    return (
-        f"Training {end} at step {report['checks'][-1]['step']:,}. The state that was kept accepts "
-        f"{percent(accepted)} of the held-out samples and names {percent(right)} rightly."
-    )
-
-
-# Folded away -------------------------------------------------------------------------------------------
-
-
-def _details(learner: Learner) -> list[Table]:
-    settings = [("seed", str(learner.seed)), *_flat(to_dict(learner.settings))]
-    versions = [("shels", __version__), ("Python", platform.python_version())]
-    versions += [(name, version(name)) for name in ("torch", "numpy", "scikit-learn")]
-    cuda = learner.device.type == "cuda"
-    device = torch.cuda.get_device_name(learner.device) if cuda else str(learner.device)
-    machine = [("system", platform.platform()), ("processor", platform.machine()), ("device", device)]
-    named = (("Setting", settings), ("Package", versions), ("Machine", machine))
-    return [Table((title, "Value"), rows) for title, rows in named]
-
-
-def _flat(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            rows += _flat(value, f"{above}{name}.")
-        else:
-            rows.append((f"{above}{name}", "–" if value is None else str(value)))
-    return rows

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart: known is blue, novel is orange.
 KNOWN, NOVEL, WRONG, REJECTED = "#0072B2", "#E69F00", "#CC79A7", "#B4BCC4"
+NOVEL_LINE, LEARNED = "#D55E00", "#009E73"  # thin lines need more contrast than novel's orange has
+TINTS = {"known": "#e6f0f7", "novel": "#fdeecb", "learning": "#cdebe0"}
+"""Backgrounds of the phases of an open-world run."""
 INK, QUIET = "#1d2329", "#5b6671"
 DASHED = (0, (4, 3))
 
@@ -44,14 +47,17 @@ _STYLE: Any = {
 }
 
 
-def svg(draw: Callable[[Canvas], None], width: int, height: int) -> str:
-    """Return a drawing as an <svg> element for a page, one unit a CSS pixel."""
+def svg(draw: Callable[[Canvas], None], width: int, height: int, salt: str = "") -> str:
+    """Return a drawing as an <svg> element for a page, one unit a CSS pixel.
+
+    salt: what tells it from other drawings by the same function on the page, so that no id occurs twice.
+    """
     import matplotlib as mpl  # noqa: PLC0415
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
 
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": draw.__qualname__}), warnings.catch_warnings():
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": draw.__qualname__ + salt}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # the reader's browser has the script's font
         canvas = Canvas(figsize=(width / 72, height / 72), layout="constrained", facecolor="none")
         draw(canvas)

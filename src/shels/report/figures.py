@@ -63,7 +63,7 @@ def margins(known: Array, novel: Array | None) -> Figure:
     alt += "" if novel is None else f", {_beyond(novel)} of novel ones"
     caption = (
         "How far each sample scores above (accepted) or below (judged novel) the threshold of the "
-        "class it is most like. The outermost bars collect what lies beyond them."
+        "class it is given. The outermost bars collect what lies beyond them."
     )
     return Figure(svg(draw, _NARROW, 330), alt, caption, _NARROW)
 
@@ -188,29 +188,31 @@ def training(checks: Sequence[Mapping[str, float]], best: Mapping[str, float]) -
     return Figure(svg(draw, _NARROW, 380), alt, caption, _NARROW)
 
 
-def batches(shares: Sequence[float], novel_names: Sequence[str], alarm: float) -> Figure:
-    """Return the share judged novel of each batch in order, the last ones each of a novel class."""
-    known_count = len(shares) - len(novel_names)
-    places = range(1, len(shares) + 1)
-    width = min(_WIDE, max(_NARROW, 60 + 36 * len(shares)))
+def named_bars(taught: Mapping[str, float], learned: Mapping[str, float]) -> Figure:
+    """Return how many samples of each class are named rightly, beside those of the classes learned later."""
+    groups = [
+        ("classes of the first training: share named rightly", taught, KNOWN),
+        ("classes learned later: share named rightly", learned, NOVEL),
+    ]
+    groups = [group for group in groups if group[1]]
 
     def draw(canvas: Canvas) -> None:
-        axes = canvas.subplots()
-        colours = [KNOWN] * known_count + [NOVEL] * len(novel_names)
-        axes.bar(places, [100 * share for share in shares], width=0.72, color=colours)
-        for place, share in zip(places, shares, strict=True):
-            axes.text(place, 100 * share + 1.5, f"{100 * share:.0f}", ha="center", va="bottom")
-        axes.axhline(100 * alarm, color=INK, linewidth=1.2, linestyle=DASHED)
-        axes.text(0.45, 100 * alarm + 1.5, "alarm above this line", va="bottom", color=QUIET)
-        axes.set(xlim=(0.4, len(shares) + 0.6), ylim=(0, 108), yticks=range(0, 101, 25))
-        _name_batches(axes, known_count, novel_names)
-        axes.set_title("% of the batch judged novel")
-        legend_above(canvas, {"batch of known classes": KNOWN, "batch of a novel class": NOVEL})
+        ratios = [max(len(names), 1.5) for _, names, _ in groups]
+        panels = canvas.subplots(len(groups), squeeze=False, sharex=True, height_ratios=ratios)[:, 0]
+        for axes, (title, shares, colour) in zip(panels, groups, strict=True):
+            right = np.array(list(shares.values()))
+            _stacked(axes, title, list(shares), ((right, colour), (1 - right, WRONG)))
+        words = {"first training": KNOWN, "learned later": NOVEL, "wrong": WRONG}
+        legend_above(canvas, words)
 
-    alt = "Share judged novel by batch. Known batches: " + ", ".join(map(percent, shares[:known_count]))
-    alt += f". Novel classes: {_listed(novel_names, shares[known_count:])}"
-    caption = f"The batches in the order in which they were shown; over {percent(alarm, 0)} raises an alarm."
-    return Figure(svg(draw, width, 300), alt, caption, max(width, _ENLARGED))
+    alt = "Bars by class. " + ". ".join(
+        f"{title.capitalize()}: {_listed(shares, list(shares.values()))}" for title, shares, _ in groups
+    )
+    caption = (
+        "Each class's test samples at the end, named as one of all classes known by then, none rejected."
+    )
+    height = 18 * (len(taught) + len(learned)) + 70 + 30 * len(groups)
+    return Figure(svg(draw, _NARROW, height), alt, caption, _ENLARGED)
 
 
 def thumbnail(image: Array) -> bytes:
@@ -255,24 +257,6 @@ def _stacked(axes: Axes, title: str, names: Sequence[str], parts: Sequence[tuple
     axes.tick_params(length=0)
     axes.spines["left"].set_visible(False)
     axes.set_title(title)
-
-
-def _name_batches(axes: Axes, known_count: int, novel_names: Sequence[str]) -> None:
-    """Put numbers below the known batches and names below the novel ones, aslant where the names are long."""
-    count = known_count + len(novel_names)
-    names = [*map(str, range(1, known_count + 1)), *map(label, novel_names)]
-    axes.set_xticks(range(1, count + 1), names)
-    axes.tick_params(axis="x", length=0)
-    if max(map(len, names)) > 4:
-        for text in axes.get_xticklabels()[known_count:]:
-            text.set(rotation=40, rotation_mode="anchor", ha="right", va="center")
-        return
-    groups = ((1, known_count, "known, mixed"), (known_count + 1, count, "novel"))
-    for first, last, name in groups:
-        place = (first + last) / 2
-        axes.text(
-            place, -0.11, name, transform=axes.get_xaxis_transform(), ha="center", va="top", color=QUIET
-        )
 
 
 def _name_both_axes(axes: Axes, names: Sequence[str]) -> None:

@@ -1,0 +1,146 @@
+"""What a page says of a learner itself: how it was trained, what it decides by, its inside, its settings."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from shels._version import __version__
+from shels.config import AcceptShare, to_dict
+from shels.data.arrays import sorted_classes
+from shels.data.samples import Samples
+from shels.detection import GaussianDetector
+from shels.learner import Learner
+from shels.metrics import mean_exclusivity
+from shels.model.networks import automatic
+from shels.report import figures
+from shels.report.page import Figure, Section, Table, percent
+
+_NEAREST = (
+    "A sample is given the class that it is most like, unless its score does not exceed that class's "
+    "threshold; then it is judged novel."
+)
+_GAUSSIAN = (
+    "A linear discriminant on the features that all classes share gives each sample its class. The sample is "
+    "judged novel if it lies farther from that class than the class's own samples do, by these features or "
+    "by the high-level ones. Its score says so: 0 is the usual distance on a logarithmic scale, less is "
+    "farther away, counted in standard deviations; one that does not exceed the class's threshold is novel."
+)
+
+
+def training(learner: Learner) -> Section:
+    """Return what the network is, how its training went, and by what it decides."""
+    network, shape = learner.settings.network, learner.preparation.shape
+    name = automatic(shape) if network.architecture == "auto" else network.architecture
+    name = "a chain of the user's own" if name == "own" else f"“{name}”"
+    parameters = sum(value.numel() for value in learner.network.parameters())
+    words = (
+        f"The network, {name} ({parameters:,} parameters, {network.head} head, seed {learner.seed}) sees "
+        f"{learner.preparation.describe()} and was taught {count(len(learner.taught), 'class')}."
+    )
+    later = len(learner.classes) - len(learner.taught)
+    words += f" It took in {count(later, 'class')} later." if later else ""
+    return Section("What was trained", [words + _course(learner), _rule(learner)])
+
+
+def inside(learner: Learner, samples: Samples) -> list[Section]:
+    """Return how the training went, where that is known, and how exclusive the taught classes' features are.
+
+    samples: of any of the learner's classes.
+    """
+    words: list[str] = []
+    drawn: list[Figure] = []
+    checks, best = learner.report.get("checks"), learner.report.get("best")
+    if checks and best:
+        words.append(_end(learner))
+        drawn.append(figures.training(checks, best))
+    known = samples.only(learner.taught, missing_ok=True)
+    present = set(known.labels.tolist())
+    places = [learner.taught.index(name) for name in sorted_classes(learner.taught)]
+    places = [place for place in places if place in present]
+    if len(places) > 1:
+        matrix = learner.exclusivity(known)[places][:, places]
+        words.append(
+            "The more each class stands on features of its own, the less can a new one pass for any of them. "
+            f"Over these samples the mean exclusivity of two classes is {mean_exclusivity(matrix):.3f}."
+        )
+        drawn.append(figures.exclusivity(matrix, [str(learner.taught[place]) for place in places]))
+    return [Section("Inside the learner", [*words, *drawn])] if drawn else []
+
+
+def details(learner: Learner) -> list[Table]:
+    """Return settings, versions and machine, for whoever wants to do the same again."""
+    settings = [("seed", str(learner.seed)), *_flat(to_dict(learner.settings))]
+    versions = [("shels", __version__), ("Python", platform.python_version())]
+    versions += [(name, version(name)) for name in ("torch", "numpy", "scikit-learn")]
+    cuda = learner.device.type == "cuda"
+    device = torch.cuda.get_device_name(learner.device) if cuda else str(learner.device)
+    machine = [("system", platform.platform()), ("processor", platform.machine()), ("device", device)]
+    named = (("Setting", settings), ("Package", versions), ("Machine", machine))
+    return [Table((title, "Value"), rows) for title, rows in named]
+
+
+def footer() -> str:
+    """Return by what and when the page is written."""
+    return f"Written by shels {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 class, 1,200 classes."""
+    plural = noun + ("es" if noun.endswith(("s", "ch")) else "s")
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def _course(learner: Learner) -> str:
+    """Return how long the training took on how much, where that is known."""
+    report = learner.report
+    if not (report.get("checks") and report.get("best")):
+        return ""
+    best, gaussian = report["best"], isinstance(learner.detector, GaussianDetector)
+    by = " by the network's last layer" if gaussian else ""
+    return (
+        f" It was trained on {count(report['training_samples'], 'sample')} for "
+        f"{count(report['checks'][-1]['step'], 'step')} in "
+        f"{count(max(1, round(report['seconds'])), 'second')}. Another "
+        f"{count(report['held_out_samples'], 'sample')} were held out to set the thresholds and to choose "
+        f"the best state: that of step {best['step']:,}, with {percent(best['validation_accuracy'])} of them "
+        f"named rightly{by}."
+    )
+
+
+def _rule(learner: Learner) -> str:
+    rule, gaussian = learner.settings.rule, isinstance(learner.detector, GaussianDetector)
+    if isinstance(rule, AcceptShare):
+        how = f"The thresholds were set to accept {percent(rule.share, 0)} of what is assigned to each class."
+    else:
+        deviations = "one standard deviation" if rule.k == 1 else f"{rule.k:g} standard deviations"
+        over = "score over held-out samples" if gaussian else "training score"
+        how = f"Each threshold is the class's mean {over} less {deviations}."
+    return f"{_GAUSSIAN if gaussian else _NEAREST} {how}"
+
+
+def _end(learner: Learner) -> str:
+    report, patience = learner.report, learner.settings.training.patience
+    end = (
+        f"stopped early, after {patience} checks without improvement," if report["stopped_early"] else "ended"
+    )
+    accepted, right = report["held_out"]["acceptance"], report["held_out"]["closed_set_accuracy"]
+    return (
+        f"Training {end} at step {report['checks'][-1]['step']:,}. The learner from the state that was kept "
+        f"accepts {percent(accepted)} of the held-out samples and names {percent(right)} rightly."
+    )
+
+
+def _flat(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            rows += _flat(value, f"{above}{name}.")
+        else:
+            rows.append((f"{above}{name}", "–" if value is None else str(value)))
+    return rows
