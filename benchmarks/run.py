@@ -3,7 +3,8 @@
     python benchmarks/run.py [--rounds 5] [--json FILE]
 
 Training: `fit` with the loss of SHELS against a bare loop over the same network, batches, optimiser and
-memory format, without the regulariser. Detection: verdicts against the forward pass alone. Import: what
+memory format, without the regulariser. Detection: verdicts against the forward pass alone, of SHELS's own
+detector and of the Gaussian one. Accommodation: seconds for one class by `gaussian`. Import: what
 `import shels` adds to `import torch`.
 """
 
@@ -15,6 +16,7 @@ import platform
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -22,11 +24,12 @@ from statistics import median
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from shels.config import AcceptShare, Adam, NetworkSettings, TrainingSettings
+from shels.config import AcceptShare, Adam, Gaussian, NetworkSettings, Settings, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.detection import Detector
-from shels.model.networks import Network, build
+from shels.detection import Detector, GaussianDetector
+from shels.learner import Learner
+from shels.model.networks import Network, Views, build
 from shels.runtime import device
 from shels.training import TrialData, fit, shels_loss
 
@@ -106,7 +109,50 @@ def detection(rounds: int) -> dict[str, float]:
         for part in inputs.split(500):
             detector.verdicts(net.features(part))
 
-    return ratio(judge, forward, rounds)
+    views = Views(*(torch.cat(v) for v in zip(*(net.views(part) for part in inputs.split(500)), strict=True)))
+    classes = torch.arange(len(views.high), device=labels.device) % CLASSES
+    fitted = GaussianDetector.fit(views, classes, AcceptShare(), Gaussian())
+    gaussian = fitted.calibrated(fitted.sees(views), classes)
+
+    def judge_gaussian() -> None:
+        for part in inputs.split(500):
+            gaussian.verdicts(gaussian.sees(net.views(part)))
+
+    beside = {f"gaussian_{key}": value for key, value in ratio(judge_gaussian, forward, rounds).items()}
+    return ratio(judge, forward, rounds) | beside
+
+
+def accommodation(rounds: int) -> dict[str, float]:
+    """Time a class taken in by `gaussian`: 6,000 images after features, and 500 images from pixels on."""
+    net, prepare = network().eval(), Preparation(SHAPE, "pad")
+    learner = Learner(
+        network=net,
+        classes=tuple(range(CLASSES)),
+        taught=tuple(range(CLASSES)),
+        detector=Detector(net.head.weight, AcceptShare()),
+        preparation=prepare.to(device()),
+        settings=Settings(NetworkSettings(), TrainingSettings(steps=1), AcceptShare()),
+        seed=0,
+        report={"taken_in": []},
+    )
+    known, few = samples(3000), samples(500).inputs
+    views, labels = learner.views(known.inputs), known.labels.to(device())
+    fitted = GaussianDetector.fit(views, labels, AcceptShare(), Gaussian())
+    learner.detector = fitted.calibrated(fitted.sees(views), labels)
+    rows = learner.seen(samples(6000).inputs)
+
+    def after_features() -> None:
+        learner.detector.grown(rows, CLASSES).verdicts(rows[:1])
+
+    def from_pixels() -> None:
+        learner.accommodate(few, "new").judge(few[:1])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # random images look like random images
+        after_features(), from_pixels()
+        times = [(seconds(after_features), seconds(from_pixels)) for _ in range(rounds)]
+    first, second = (median(column) for column in zip(*times, strict=True))
+    return {"after_features_6000_s": first, "from_pixels_500_s": second}
 
 
 def importing(rounds: int) -> dict[str, float]:
@@ -133,7 +179,7 @@ def main() -> None:
         else platform.processor() or platform.machine()
     )
     print(f"{name}, {torch.get_num_threads()} threads, torch {torch.__version__}")
-    out = {f.__name__: f(given.rounds) for f in (training, detection, importing)}
+    out = {f.__name__: f(given.rounds) for f in (training, detection, accommodation, importing)}
     for stage, figures in out.items():
         print(f"{stage:10s}", "  ".join(f"{key} {value:.4g}" for key, value in figures.items()))
     if given.json:
