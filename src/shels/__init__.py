@@ -1,4 +1,4 @@
-"""SHELS: a classifier for the open world, which knows some classes and notices new ones.
+"""SHELS: a classifier for the open world, which knows some classes, notices new ones and learns them.
 
 Importing the package is quick and does nothing; the names below load what they need when used.
 """
@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 from shels._version import __version__
 
 if TYPE_CHECKING:
+    from shels.agent import OpenWorldAgent
     from shels.estimator import OpenWorldClassifier
     from shels.learner import Learner
 
-__all__ = ["Learner", "OpenWorldClassifier", "__version__"]
+__all__ = ["Learner", "OpenWorldAgent", "OpenWorldClassifier", "__version__"]
 
-_HOME = {"OpenWorldClassifier": "shels.estimator", "Learner": "shels.learner"}
+_HOME = {
+    "OpenWorldAgent": "shels.agent",
+    "OpenWorldClassifier": "shels.estimator",
+    "Learner": "shels.learner",
+}
 
 
 def __getattr__(name: str) -> Any:
