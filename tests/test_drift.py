@@ -87,7 +87,7 @@ def test_a_class_taken_in_looks_known_from_then_on(images):
     known = Look.fit(inputs, labels)
     dark = inputs[labels == 3] * 0.5
     assert known.unlike(dark).all()
-    wider = known.including(dark)
+    wider = known.with_class(dark)
     assert wider.unlike(dark).double().mean() < 0.05
     assert wider.unlike(inputs).double().mean() <= known.unlike(inputs).double().mean()
 
@@ -145,8 +145,8 @@ def test_what_cannot_be_judged_is_refused():
     with pytest.raises(DataError, match="got 2 and 3"):
         Look.fit(torch.zeros(2, 1, 8, 8), torch.zeros(3, dtype=torch.int64))
     with pytest.raises(DataError, match="one image or more"):
-        Look(torch.zeros(4), torch.ones(4)).including(torch.zeros(0, 1, 8, 8))
+        Look(torch.zeros(1, 4), torch.ones(1, 4)).with_class(torch.zeros(0, 1, 8, 8))
     with pytest.raises(DataError, match="fitted to 4 statistics, these inputs have 0"):
-        Look(torch.zeros(4), torch.ones(4)).unlike(torch.zeros(2, 5))
+        Look(torch.zeros(1, 4), torch.ones(1, 4)).unlike(torch.zeros(2, 5))
     with pytest.raises(DataError, match="got 0, 0 and 0"):
         judge_drift(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), MEANS, torch.zeros(0))

@@ -269,7 +269,7 @@ def test_bad_parameters_are_refused_with_the_rule(parameters, message):
 
 
 def test_what_the_package_exports():
-    assert dir(shels) == ["Learner", "OpenWorldClassifier", "__version__"]
+    assert dir(shels) == ["Learner", "OpenWorldAgent", "OpenWorldClassifier", "__version__"]
     assert shels.OpenWorldClassifier is OpenWorldClassifier
     with pytest.raises(AttributeError, match="no attribute 'Lerner'"):
         _ = shels.Lerner

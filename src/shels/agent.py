@@ -21,6 +21,7 @@ from shels.config import AcceptShare, Gaussian
 from shels.curation import Curator
 from shels.data.samples import Label
 from shels.data.streams import StreamBatch
+from shels.errors import AccommodationError, DataError, SettingsError
 from shels.home import Home
 from shels.learner import Learner
 from shels.proposals import Proposal, ProposalSettings, propose
@@ -178,18 +179,22 @@ class OpenWorldAgent:
         size = len(batch.inputs)
         facts: dict[str, Any] = {"size": size, "novel": int(seen.novel.sum()), "share": seen.share}
         facts |= {"threshold": seen.alarm_count / size, "alarm": seen.alarm}
-        yield self._tell(OBSERVED, batch, facts, done=not seen.alarm)
         if not seen.alarm:
-            self.curator.release(batch.name)  # what an interrupted run kept of it before it was taken in
+            self.curator.release(
+                batch_key(batch)
+            )  # what an interrupted run kept of it before it was taken in
+            yield self._tell(OBSERVED, batch, facts, done=True)
             return
-        self.curator.keep(batch.name, batch.inputs[seen.novel])
+        yield self._tell(OBSERVED, batch, facts)
+        self.curator.keep(batch_key(batch), batch.inputs[seen.novel])
         yield self._tell(ALARM, batch, {"share": seen.share, "threshold": facts["threshold"]})
         yield from self._take_in(batch)
         yield self._tell(RESUMED, batch, {"classes": list(self.learner.classes)}, done=True)
 
     def _take_in(self, batch: StreamBatch) -> Iterator[Event]:
         """Give the events of working out what is new, and of learning it."""
-        inputs = self.curator.kept()
+        kept = self.curator.kept()
+        inputs = kept[self.learner.judge(kept).novel.cpu()]  # some may have been learned meanwhile
         seed = runtime.derived_seed(self.seed, "propose", batch.name)
         proposal = propose(self.learner, inputs, self.settings.proposals, seed)
         if proposal.drift is not None:
@@ -205,10 +210,13 @@ class OpenWorldAgent:
         self.curator.release()
 
     def _requests(self, batch: StreamBatch, inputs: Tensor, proposal: Proposal) -> list[Request]:
-        first, key = self.curator.next_provisional(), batch_key(batch)
+        first = self.curator.reserve(proposal.count)
+        groups = [inputs[proposal.groups == group] for group in range(proposal.count)]
         return [
-            Request(f"{key}/{group}", f"novel-{first + group}", inputs[proposal.groups == group], purity)
-            for group, purity in enumerate(proposal.purity)
+            Request(
+                f"{batch.name}:{_digest(images)}", f"novel-{first + group}", images, proposal.purity[group]
+            )
+            for group, images in enumerate(groups)
         ]
 
     def _answer(self, batch: StreamBatch, request: Request) -> Iterator[Event]:
@@ -227,24 +235,31 @@ class OpenWorldAgent:
         supply = supply or Supply(by="agent")
         inputs = request.inputs if supply.inputs is None else supply.inputs
         name = request.name if supply.name is None else supply.name
-        facts |= {"name": name, "images": len(inputs), "by": supply.by}
+        facts |= {"name": name if _is_name(name) else repr(name), "images": len(inputs), "by": supply.by}
         refusal = self._refusal(inputs, name)
         if refusal:
             yield self._tell(DECLINED, batch, facts | {"reason": refusal})
             return
         yield self._tell(ACCOMMODATING, batch, facts | {"step": 0, "steps": 0})
         seed = runtime.derived_seed(self.seed, "accommodate", request.id)
-        work = partial(self.curator.take_in, request.name, name, inputs, seed)
+        work = partial(self.curator.take_in, request.name, name, inputs, seed, batch=batch.name, facts=facts)
         progress: Iterator[Progress] = following(work)
-        for now in progress:
-            yield self._progress(batch, facts, now)
+        try:
+            for now in progress:
+                if now.stage == "training":
+                    yield self._progress(batch, facts, now)
+        except (DataError, SettingsError, AccommodationError) as error:
+            yield self._tell(DECLINED, batch, facts | {"reason": str(error)})
+            return
         facts |= {"version": self.curator.version, "seconds": self.learner.report["taken_in"][-1]["seconds"]}
-        yield self._tell(ACCOMMODATED, batch, facts)
+        yield Event(ACCOMMODATED, batch.name, facts)  # the curator has logged it
 
     def _refusal(self, inputs: Tensor, name: Label) -> str:
         """Return why a class cannot be taken in under a name, or nothing."""
         if len(inputs) < LEAST_IMAGES:
             return f"under {LEAST_IMAGES} images"
+        if not _is_name(name):
+            return "a class must be named by text or a number"
         joins = isinstance(self.learner.settings.accommodation, Gaussian)
         if name in self.learner.classes and not joins:
             return f"it is said to be the known class {name!r}, to which this method cannot add"
@@ -259,7 +274,15 @@ class OpenWorldAgent:
         return Event(kind, batch.name, facts)
 
 
+def _is_name(name: object) -> bool:
+    """Tell whether a class can be called so and be written down: text or a number."""
+    return isinstance(name, str | int | float | bool) and name == name  # noqa: PLR0124 - false of NaN alone
+
+
 def batch_key(batch: StreamBatch) -> str:
     """Return a batch's name with a digest of its content: other images of that name are another batch."""
-    digest = hashlib.blake2b(batch.inputs.cpu().contiguous().numpy().tobytes(), digest_size=6)
-    return f"{batch.name}:{digest.hexdigest()}"
+    return f"{batch.name}:{_digest(batch.inputs)}"
+
+
+def _digest(inputs: Tensor) -> str:
+    return hashlib.blake2b(inputs.cpu().contiguous().numpy().tobytes(), digest_size=6).hexdigest()

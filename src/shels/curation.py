@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from shels.data.samples import Label
-from shels.errors import DataError, SettingsError
+from shels.detection import GaussianDetector
+from shels.errors import DataError, ModelFileError, SettingsError
 from shels.home import BATCH, TAKEN, Home
 from shels.learner import Learner
 from shels.training import Progress
 
 _PROVISIONAL = re.compile(r"novel-([0-9]+)")
 _MOST_KEPT = 5000
+_CHANGES = ("accommodated", "renamed", "merged", "unlearned", "split", "rolled-back")
 
 
 class Curator:
@@ -31,9 +34,12 @@ class Curator:
         self.learner = learner
         self.home = home
         self._kept: dict[str, Tensor] = {}
-        self._last = 0
+        self._last = self._order = self._version = 0
         if home is not None:
-            self._kept = {name: held["inputs"] for name, held in home.buffered().items()}
+            held = sorted(home.buffered().items(), key=lambda item: int(item[1].get("order", 0)))
+            self._kept = {name: tensors["inputs"] for name, tensors in held}
+            self._order = max([0, *(int(tensors.get("order", 0)) for _, tensors in held)])
+            self._version = home.version
             self._recover(home)
 
     @property
@@ -50,20 +56,40 @@ class Curator:
         inputs: Tensor,
         seed: int = 0,
         progress: Callable[[Progress], None] | None = None,
+        *,
+        batch: str = "",
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
-        """Learn a class under a name; under that of a known class, add the images to that class."""
+        """Learn a class under a name; under that of a known class, add the images to that class.
+
+        batch, facts: what the log is to say beside.
+        """
         known = name in self.learner.classes
+        if provisional in self.learner.classes:
+            provisional = f"novel-{self.reserve(1)}"
         new = self.learner.accommodate(inputs, provisional if known else name, seed=seed, progress=progress)
         if known:
             new = new.merge(provisional, name)
+        if progress is not None:
+            progress(Progress(0, 0, stage="keeping"))  # the last moment at which it may be called off
         if name == provisional:
             self._hold(TAKEN + provisional, inputs)
         self._adopt(new)
         self._last = max(self._last, _number(provisional))
+        told = {"name": name, "images": len(inputs), "by": "person", **(facts or {})}
+        seconds = new.report["taken_in"][-1]["seconds"]
+        told |= {"provisional": provisional, "version": self.version, "seconds": seconds}
+        self.record("accommodated", batch, told)
 
     def keep(self, batch: str, inputs: Tensor) -> None:
         """Keep novel images until it is clear what they are."""
         self._hold(f"{BATCH}{batch}", inputs)
+        names, count = [name for name in reversed(self._kept) if name.startswith(BATCH)], 0
+        for name in names:
+            if count >= _MOST_KEPT:
+                self._drop([name])
+                continue
+            count += len(self._kept[name])
 
     def kept(self) -> Tensor:
         """Return the novel images of which it is not clear what they are, the latest 5,000 of one form."""
@@ -83,6 +109,12 @@ class Curator:
     def next_provisional(self) -> int:
         """Return the first number of a provisional name that was never used."""
         return 1 + max([self._last, *(_number(name) for name in self.learner.classes)])
+
+    def reserve(self, count: int) -> int:
+        """Return the first of so many numbers for provisional names, none of which is given again."""
+        first = self.next_provisional()
+        self._last = first + count - 1
+        return first
 
     def record(self, kind: str, batch: str, facts: dict[str, Any]) -> None:
         """Write an event to the home's log."""
@@ -106,6 +138,9 @@ class Curator:
         """Declare a class to be another, which may be one that was known from the first."""
         _differ(label, into)
         self._adopt(self.learner.merge(label, into))
+        both = [self._kept.get(f"{TAKEN}{name}") for name in (into, label)]
+        if both[0] is not None and both[1] is not None:
+            self._hold(f"{TAKEN}{into}", torch.cat([both[0], both[1]]))
         self._named("merged", label, {"from": label, "to": into, "by": by})
 
     def unlearn(self, label: Label, by: str = "person") -> None:
@@ -116,10 +151,10 @@ class Curator:
     def split(self, label: Label, by: str = "person") -> tuple[str, str]:
         """Divide a class with a provisional name into two by its images, and return their names."""
         images = self._kept.get(f"{TAKEN}{label}")
-        if images is None:
+        if images is None or len(images) < _count(self.learner, label):
             raise DataError(
-                f"there are no images of {label!r} to split it by: they are kept only until a class is "
-                "named; unlearn it, and take in the parts from images of each"
+                f"there are no images of all of {label!r} to split it by: they are kept of classes taken in "
+                "under a provisional name alone, and until it is named; unlearn it, and take in the parts"
             )
         halves = _halves(self.learner, images)
         least = min(int(halves.sum()), int((~halves).sum()))
@@ -135,7 +170,8 @@ class Curator:
                 new = new.accommodate(part, name)
             self._hold(TAKEN + name, part)
         self._last = first + 1
-        self._adopt(new)
+        change = {"kind": "split", "from": label, "to": list(names)}
+        self._adopt(replace(new, report=new.report | {"last_change": change}))
         self._named("split", label, {"from": label, "to": list(names), "by": by})
         return names
 
@@ -143,7 +179,7 @@ class Curator:
         """Return to an earlier version."""
         if self.home is None:
             raise SettingsError("there is no home with earlier versions; give the agent one")
-        self.home.rollback(version)
+        self._version = self.home.rollback(version)
         self.learner = self.home.load(str(self.learner.device))
         self.record("rolled-back", "", {"to": version, "by": by})
 
@@ -155,7 +191,13 @@ class Curator:
 
     def _adopt(self, learner: Learner) -> None:
         if self.home is not None:
-            self.home.commit(learner)
+            with self.home.lock():
+                if self.home.version != self._version:
+                    raise ModelFileError(
+                        f"{self.home.directory} is at version {self.home.version}, no longer at "
+                        f"{self._version}: somebody changed it meanwhile; load it again"
+                    )
+                self._version = self.home.commit(learner)
         self.learner = learner
 
     def _named(self, kind: str, label: Label, facts: dict[str, Any]) -> None:
@@ -163,9 +205,11 @@ class Curator:
         self.record(kind, "", facts | {"version": self.version})
 
     def _hold(self, name: str, inputs: Tensor) -> None:
+        self._kept.pop(name, None)
         self._kept[name] = inputs
+        self._order += 1
         if self.home is not None:
-            self.home.buffer(name, {"inputs": inputs})
+            self.home.buffer(name, {"inputs": inputs, "order": torch.tensor(self._order)})
 
     def _drop(self, names: list[str]) -> None:
         for name in names:
@@ -176,12 +220,17 @@ class Curator:
     def _recover(self, home: Home) -> None:
         """Take up the log: numbers that were used, and a class that was taken in just before a crash."""
         events = home.events()
-        names = [event.get("name") for event in events] + [event.get("from") for event in events]
-        self._last = max([0, *(_number(name) for name in names)])
-        logged = {event["version"] for event in events if "version" in event}
+        self._last = max([0, *(_number(name) for event in events for name in _names(event))])
+        logged = {event["version"] for event in events if event.get("kind") in _CHANGES}
         change = self.learner.report.get("last_change")
         if home.version not in logged and change:
             home.record({"batch": "", **change, "by": "recovered", "version": home.version})
+
+
+def _names(event: Mapping[str, Any]) -> list[Any]:
+    """Return every name of a class that an event speaks of."""
+    found = [event.get(key) for key in ("name", "provisional", "from", "to")]
+    return [name for each in found for name in (each if isinstance(each, list) else [each])]
 
 
 def _differ(old: Label, new: Label) -> None:
@@ -194,12 +243,22 @@ def _number(name: object) -> int:
     return int(match[1]) if match else 0
 
 
+def _count(learner: Learner, label: Label) -> int:
+    """Return from how many images a class was learned, as far as that is known."""
+    if not isinstance(learner.detector, GaussianDetector) or label not in learner.classes:
+        return 0
+    place = learner.classes.index(label)
+    return sum(part.shared.count for part in learner.detector.parts if part.owner == place)
+
+
 def _halves(learner: Learner, images: Tensor) -> Tensor:
     """Return a mark for each image that divides them into the two parts that lie farthest apart: (n,)."""
     from sklearn.cluster import KMeans  # noqa: PLC0415
 
     views = learner.views(images)
     detector = learner.detector
-    rows = detector.whitened(detector.sees(views))[0] if hasattr(detector, "whitened") else views.high
+    rows = views.high
+    if isinstance(detector, GaussianDetector):
+        rows = detector.whitened(detector.sees(views))[0]
     found = KMeans(2, n_init=10, random_state=0).fit_predict(rows.cpu().numpy())
     return torch.from_numpy(found == 0)

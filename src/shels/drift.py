@@ -71,37 +71,50 @@ def _at_share(values: Tensor, share: float) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """The range of each statistic over the images of all known classes; low and high: (statistics,)."""
+    """The range of each statistic over the images of each class; low and high: (classes, statistics)."""
 
     low: Tensor
     high: Tensor
 
     @classmethod
     def fit(cls, inputs: Tensor, labels: Tensor) -> Self:
-        """Return the look of known images, each class counted alike: inputs (n, …), labels (n,)."""
+        """Return the look of known images, a row for each class: inputs (n, …), labels (n,)."""
         if len(inputs) != len(labels) or not len(labels):
             raise DataError(
                 f"inputs and labels must be as many and not none, got {len(inputs)} and {len(labels)}"
             )
         measured = look(inputs)
-        ranges = [_range(measured[labels == label]) for label in set(labels.tolist())]
+        ranges = [_range(measured[labels == label]) for label in sorted(set(labels.tolist()))]
         low, high = (torch.stack(ends) for ends in zip(*ranges, strict=True))
-        return cls(low.amin(dim=0), high.amax(dim=0))
+        return cls(low, high)
 
-    def including(self, inputs: Tensor) -> Look:
+    def with_class(self, inputs: Tensor) -> Look:
         """Return the look after one more class: its images are like known ones from now on."""
         low, high = _range(look(inputs).to(self.low.device))
-        return Look(self.low.minimum(low), self.high.maximum(high))
+        return Look(torch.cat([self.low, low[None]]), torch.cat([self.high, high[None]]))
+
+    def without(self, position: int) -> Look:
+        """Return the look after one class was forgotten."""
+        kept = torch.arange(len(self.low)) != position
+        return Look(self.low[kept], self.high[kept])
+
+    def merged(self, position: int, into: int) -> Look:
+        """Return the look after one class was declared to be another."""
+        low, high = self.low.clone(), self.high.clone()
+        low[into], high[into] = low[into].minimum(low[position]), high[into].maximum(high[position])
+        return Look(low, high).without(position)
 
     def unlike(self, inputs: Tensor) -> Tensor:
         """Return which images look like no known image, in one statistic or more: (n, …) -> (n,) bool."""
         measured = look(inputs)
-        if measured.shape[1] != len(self.low):
+        statistics = self.low.shape[1]
+        if measured.shape[1] != statistics:
             raise DataError(
-                f"the look was fitted to {len(self.low)} statistics, these inputs have {measured.shape[1]}"
+                f"the look was fitted to {statistics} statistics, these inputs have {measured.shape[1]}"
             )
-        slack = _SLACK.to(measured.device)[: len(self.low)]
-        low, high = self.low.to(measured.device) - slack, self.high.to(measured.device) + slack
+        slack = _SLACK.to(measured.device)[:statistics]
+        low = self.low.amin(dim=0).to(measured.device) - slack
+        high = self.high.amax(dim=0).to(measured.device) + slack
         return ((measured < low) | (measured > high)).any(dim=1)
 
 

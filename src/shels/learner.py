@@ -41,8 +41,8 @@ class Learner:
 
     network: Network
     classes: tuple[Label, ...]
-    taught: tuple[Label, ...]
-    """The classes of the head's rows, in their order: those that the network was trained on."""
+    taught: tuple[Label | None, ...]
+    """The classes of the head's rows, those that the network was trained on; None for one forgotten since."""
     detector: Detector | GaussianDetector
     preparation: Preparation
     settings: Settings
@@ -149,8 +149,10 @@ class Learner:
 
     def exclusivity(self, samples: Samples) -> np.ndarray[Any, Any]:
         """Return the exclusivity of each two taught classes' features over samples of theirs, Eq. (7)."""
-        known = samples.only(self.taught)
-        return _exclusivity(self.network, self.features(known.inputs), known.labels.to(self.device))
+        rows = [place for place, name in enumerate(self.taught) if name is not None]
+        known = samples.only([self.taught[place] for place in rows])
+        weights = self.network.head.weight.detach()[rows]
+        return _exclusivity(weights, self.features(known.inputs), known.labels.to(self.device))
 
     def save(self, directory: str | Path) -> None:
         """Write the learner into a directory, whole or not at all; a model already there is replaced."""
@@ -270,7 +272,9 @@ def _finished(
     learner.report = _report(training, validation, went) | {
         "held_out": learner.evaluate(validation),
         "held_out_acceptance": measured_acceptance(calibrated, (rows, held)),
-        "exclusivity": metrics.mean_exclusivity(_exclusivity(network, seen.high, labels)),
+        "exclusivity": metrics.mean_exclusivity(
+            _exclusivity(network.head.weight.detach(), seen.high, labels)
+        ),
         "calibration_seconds": time.perf_counter() - began,
         "taken_in": [],
     }
@@ -292,8 +296,7 @@ def _detection(
     )
 
 
-def _exclusivity(network: Network, features: Tensor, labels: Tensor) -> np.ndarray[Any, Any]:
-    weights = network.head.weight.detach()
+def _exclusivity(weights: Tensor, features: Tensor, labels: Tensor) -> np.ndarray[Any, Any]:
     means = signatures(features, labels, len(weights))
     return metrics.exclusivity(metrics.active_features(means.cpu().numpy(), weights.cpu().numpy()))
 

@@ -38,7 +38,7 @@ def accommodated(
     Warns where most of them look like a class that is known already.
     """
     _check_label(learner, label)
-    _check_images(learner, inputs, label)
+    inputs = _distinct(learner, inputs, label)
     began = time.perf_counter()
     method = learner.settings.accommodation
     seen = learner.seen(inputs)
@@ -51,7 +51,7 @@ def accommodated(
         new, told = _trained(learner, method, inputs, label, _seed(learner, seed), progress)
     note = {"class": label, "images": len(inputs), "method": method.kind}
     note |= {"seconds": round(time.perf_counter() - began, 4), **told}
-    look = None if learner.look is None else learner.look.including(inputs)
+    look = None if learner.look is None else learner.look.with_class(inputs)
     history = {"taken_in": [*learner.report.get("taken_in", []), note]}
     new = replace(new, look=look, report=learner.report | history)
     return _changed(new, "accommodated", name=label, images=len(inputs))
@@ -60,8 +60,8 @@ def accommodated(
 def unlearned(learner: Learner, label: Label) -> Learner:
     """Return a learner that has forgotten a class.
 
-    A class that was taken in leaves no trace. One that the network was trained on leaves its threshold and
-    Gaussian, but not the features, which a warning says.
+    Of a class taken in by `gaussian` nothing stays; `proximal` keeps the units that were added for it, free
+    again. Of a class that the network was trained on the features stay, which a warning says.
     """
     position = _position(learner, label)
     if len(learner.classes) < 3:
@@ -73,7 +73,7 @@ def unlearned(learner: Learner, label: Label) -> Learner:
         detector = _shels(learner).without(position)
         detector.weights = taken.network.head.weight.detach()
         new = replace(learner, network=taken.network, memory=taken.memory, detector=detector)
-        return _changed(replace(new, classes=kept, taught=kept), "unlearned", name=label)
+        return _forgotten(replace(new, classes=kept, taught=kept), label, position)
     if label in learner.taught:
         warnings.warn(
             f"the network was trained on {label!r}: it will not be predicted any more, but the features "
@@ -82,8 +82,17 @@ def unlearned(learner: Learner, label: Label) -> Learner:
             stacklevel=3,
         )
     owners = [None if name == label else kept.index(name) for name in learner.classes]
-    new = replace(learner, detector=_gaussian(learner).reowned(owners), classes=kept)
-    return _changed(new, "unlearned", name=label)
+    taught = tuple(None if name == label else name for name in learner.taught)
+    new = replace(learner, detector=_gaussian(learner).reowned(owners), classes=kept, taught=taught)
+    return _forgotten(new, label, position)
+
+
+def _forgotten(learner: Learner, label: Label, position: int) -> Learner:
+    """Return the learner with nothing left of how a class looked and came about."""
+    look = None if learner.look is None else learner.look.without(position)
+    history = [note for note in learner.report.get("taken_in", []) if note["class"] != label]
+    learner = replace(learner, look=look, report=learner.report | {"taken_in": history})
+    return _changed(learner, "unlearned", name=label)
 
 
 def renamed(learner: Learner, old: Label, new: Label) -> Learner:
@@ -111,7 +120,10 @@ def merged(learner: Learner, label: Label, into: Label) -> Learner:
         )
     kept = tuple(name for name in learner.classes if name != label)
     owners = [kept.index(into if name == label else name) for name in learner.classes]
-    new = replace(learner, detector=_gaussian(learner).reowned(owners), classes=kept)
+    taught = tuple(None if name == label else name for name in learner.taught)
+    new = replace(learner, detector=_gaussian(learner).reowned(owners), classes=kept, taught=taught)
+    if new.look is not None:
+        new = replace(new, look=new.look.merged(learner.classes.index(label), learner.classes.index(into)))
     return _changed(new, "merged", **{"from": label, "to": into})
 
 
@@ -171,14 +183,26 @@ def _check_label(learner: Learner, label: Label) -> None:
         raise SettingsError(f"{label!r} is the answer for novel samples; choose another name")
 
 
-def _check_images(learner: Learner, inputs: Tensor, label: Label) -> None:
+def _distinct(learner: Learner, inputs: Tensor, label: Label) -> Tensor:
+    """Return the images once each, enough of them to learn from; a copy would vouch for its original."""
     learner.preparation.check(inputs)
     check_inputs(inputs, f"the images of {label!r}")
+    rows = inputs.cpu().contiguous().numpy()
+    first = {row.tobytes(): place for place, row in reversed(list(enumerate(rows)))}
+    if len(first) < len(inputs):
+        warnings.warn(
+            f"{len(inputs) - len(first)} of the {len(inputs)} images of {label!r} are copies of others and "
+            "are left out",
+            UserWarning,
+            stacklevel=4,
+        )
+        inputs = inputs[sorted(first.values())]
     if len(inputs) < LEAST_IMAGES:
         raise DataError(
-            f"a class is learned from {LEAST_IMAGES} images or more, got {len(inputs)} of class {label!r}; "
-            "give more"
+            f"a class is learned from {LEAST_IMAGES} different images or more, got {len(inputs)} of class "
+            f"{label!r}; give more"
         )
+    return inputs
 
 
 def _warn_of_known(learner: Learner, seen: Tensor, label: Label) -> None:

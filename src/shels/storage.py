@@ -45,6 +45,8 @@ Fields = dict[str, Any]  # the fields of a Learner
 def save(directory: Path, learner: Fields) -> None:
     """Write a learner's fields into a directory that is new, empty or holds a model already."""
     _check_classes((*learner["classes"], "" if learner["novel_label"] is None else learner["novel_label"]))
+    if not learner["detector"].thresholds.isfinite().all():
+        raise ModelFileError("the model has a threshold that is no number, so it could not be loaded again")
     check_target(directory)
     tensors = _tensors(learner)
     sums = tensors.pop(_CLASS)

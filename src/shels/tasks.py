@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import TypeVar
 
 Report = TypeVar("Report")
 
 
+class _StoppedError(Exception):
+    """Nobody waits for the work any more."""
+
+
 def following(work: Callable[[Callable[[Report], None]], object]) -> Iterator[Report]:
-    """Give what `work(tell)` tells while it runs, and raise what it raises; at the end it is finished."""
+    """Give what `work(tell)` tells while it runs, and raise what it raises; at the end it is finished.
+
+    Where the loop is left early, `tell` raises in the work, so that it stops at its next report.
+    """
+    stop = Event()
     queue: SimpleQueue[tuple[str, Report | BaseException | None]] = SimpleQueue()
+
+    def tell(report: Report) -> None:
+        if stop.is_set():
+            raise _StoppedError
+        queue.put(("report", report))
 
     def run() -> None:
         try:
-            work(lambda report: queue.put(("report", report)))
+            work(tell)
         except BaseException as error:  # noqa: BLE001 - raised again where the work was asked for
             queue.put(("error", error))
         else:
@@ -33,4 +46,5 @@ def following(work: Callable[[Callable[[Report], None]], object]) -> Iterator[Re
                 return
             yield value  # type: ignore[misc]
     finally:
+        stop.set()
         thread.join()  # also where the loop is left early: nothing goes on behind the caller's back

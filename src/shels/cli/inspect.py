@@ -221,7 +221,7 @@ def _show(result: dict[str, Any]) -> None:
     )
     plain = "a plain model; the first change gives it a history"
     version = plain if result["version"] is None else f"version {result['version']}"
-    held_out = f"{result['held_out_samples']} held-out samples"
+    held_out = f"{result['held_out_samples']} held-out samples, at training"
     lines = {
         "model": f"{result['model']} ({version})",
         "method": f"{method['kind']}: how classes are taken in",

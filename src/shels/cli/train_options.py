@@ -31,7 +31,9 @@ Preset = Annotated[
         "--preset", metavar="NAME", help="default, paper (as for this set in the paper) or paper-SET."
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace the finished model that is in MODEL.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace the finished model in MODEL; one with a history never.")
+]
 
 Known = Annotated[
     list[str] | None,

@@ -50,7 +50,8 @@ class GaussianDetector:
     """Classes as Gaussians; a value: what adds, drops or renames a class gives a new detector.
 
     projections, priors: of shared and of high-level features, fixed by the classes known at `fit`.
-    usual: (2, 2), mean and standard deviation of log distances over those classes.
+    usual: (2, 2), mean and standard deviation of log distances over those classes. common: their held-out
+    scores, which a class of few samples borrows.
     width: how many columns of the features are shared ones; the rest are high-level.
     """
 
@@ -59,6 +60,7 @@ class GaussianDetector:
     projections: tuple[Projection, Projection]
     priors: tuple[Tensor, Tensor]
     usual: Tensor
+    common: Tensor
     parts: tuple[Part, ...]
 
     # Making ---------------------------------------------------------------------------------------------
@@ -76,7 +78,7 @@ class GaussianDetector:
         usual = priors[0].new_tensor([[0.0, 1.0], [0.0, 1.0]])
         none = usual.new_empty(0)
         parts = [Part(c, sums[c][0], sums[c][1], usual, none, usual.new_tensor(0.0)) for c in classes]
-        return GaussianDetector(rule, views.shared.shape[1], pair, priors, usual, tuple(parts))
+        return GaussianDetector(rule, views.shared.shape[1], pair, priors, usual, none, tuple(parts))
 
     def calibrated(self, features: Tensor, labels: Tensor) -> GaussianDetector:
         """Return the detector with thresholds set on samples that the network was not trained on."""
@@ -95,24 +97,25 @@ class GaussianDetector:
             replace(p, usual=u, calibration=s.sort().values, threshold=threshold(self.rule, s, s))
             for p, u, s in zip(self.parts, scale, chosen, strict=True)
         ]
-        return replace(self, usual=usual, parts=tuple(parts))
+        return replace(self, usual=usual, common=scores, parts=tuple(parts))
 
     def grown(self, features: Tensor, owner: int) -> GaussianDetector:
         """Return a detector that knows one Gaussian more, from features (n, ...) of its samples, n > 1.
 
         Its threshold comes from each sample's distance to the others, never to itself; where they are few,
-        the scores of the other classes are borrowed.
+        the scores of the first classes are borrowed.
         """
         rows = self._rows(features)
         sums = [Sums.of(row) for row in rows]
         spreads = [_spread(each, prior) for each, prior in zip(sums, self.priors, strict=True)]
         logs = torch.stack(
             [each.left_out(row[:, : len(each.mean)]) for each, row in zip(spreads, rows, strict=True)], dim=1
-        ).log()
+        )
+        logs = logs.clamp(min=1e-12).log()
         usual = _drawn(logs, self.usual, mean_too=False)
         scores = _scores(logs, _drawn_without_each(logs, self.usual, mean_too=False))
         if len(scores) < enough_for(self.rule):
-            scores = torch.cat([scores, *(part.calibration for part in self.parts)])
+            scores = torch.cat([scores, self.common])
         part = Part(
             owner, sums[0], sums[1], usual, scores.sort().values, threshold(self.rule, scores, scores)
         )

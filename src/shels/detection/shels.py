@@ -76,13 +76,14 @@ class Detector:
         weights: (classes + 1, d) of the grown head; features: (n, d) of samples of the new class that it was
         not trained on. Where they are too few for the rule, the new class borrows from the old ones.
         """
-        scores = class_scores(features, weights)[:, -1]
+        chosen = class_scores(features, weights)[:, -1]
         old = [row[row.isfinite()] for row in self.calibration]
-        own = [*old, scores]
-        chosen = calibration_scores(own, own, enough_for(self.rule))[-1]
+        if len(chosen) < enough_for(self.rule):  # the old classes' spread about their means, about this mean
+            about = torch.cat([row / row.mean() for row in old]) - 1
+            chosen = chosen.mean() * (1 + about * (1 + 1 / len(chosen)) ** 0.5)
         warn_of_few(len(chosen), self.rule)
         detector = Detector(weights, self.rule)
-        detector.thresholds = torch.cat([self.thresholds, threshold(self.rule, scores, chosen)[None]])
+        detector.thresholds = torch.cat([self.thresholds, threshold(self.rule, chosen, chosen)[None]])
         detector.calibration = padded([*old, chosen])
         return detector
 

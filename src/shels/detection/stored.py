@@ -25,7 +25,7 @@ def parts_of(detector: Detector | GaussianDetector) -> tuple[Tensors, Tensors, l
     for place, part in enumerate(detector.parts):
         numbers = {"usual": part.usual, "calibration": part.calibration, "threshold": part.threshold}
         changing |= {f"{place}/{name}": value.clone() for name, value in numbers.items()}  # views of others
-    fixed = {"usual": detector.usual, "width": torch.tensor(detector.width)}
+    fixed = {"usual": detector.usual, "common": detector.common, "width": torch.tensor(detector.width)}
     for view, projection, prior in zip(_VIEWS, detector.projections, detector.priors, strict=True):
         fixed |= {f"{view}/centre": projection.centre, f"{view}/directions": projection.directions}
         fixed[f"{view}/prior"] = prior
@@ -61,6 +61,7 @@ def gaussian_detector(
         projections=(projections[0], projections[1]),
         priors=(priors[0], priors[1]),
         usual=fixed["usual"],
+        common=fixed["common"],
         parts=tuple(parts),
     )
     _check(detector)

@@ -43,7 +43,7 @@ def training(learner: Learner) -> Section:
         f"The network, {name} ({parameters:,} parameters, {network.head} head, seed {learner.seed}) sees "
         f"{learner.preparation.describe()} and was taught {count(len(learner.taught), 'class')}."
     )
-    later = len(learner.classes) - len(learner.taught)
+    later = sum(name not in learner.taught for name in learner.classes)
     words += f" It took in {count(later, 'class')} later." if later else ""
     return Section("What was trained", [words + _course(learner), _rule(learner)])
 
@@ -59,9 +59,10 @@ def inside(learner: Learner, samples: Samples) -> list[Section]:
     if checks and best:
         words.append(_end(learner))
         drawn.append(figures.training(checks, best))
-    known = samples.only(learner.taught, missing_ok=True)
+    taught = [name for name in learner.taught if name is not None]
+    known = samples.only(taught, missing_ok=True)
     present = set(known.labels.tolist())
-    places = [learner.taught.index(name) for name in sorted_classes(learner.taught)]
+    places = [taught.index(name) for name in sorted_classes(taught)]
     places = [place for place in places if place in present]
     if len(places) > 1:
         matrix = learner.exclusivity(known)[places][:, places]
@@ -69,7 +70,7 @@ def inside(learner: Learner, samples: Samples) -> list[Section]:
             "The more each class stands on features of its own, the less can a new one pass for any of them. "
             f"Over these samples the mean exclusivity of two classes is {mean_exclusivity(matrix):.3f}."
         )
-        drawn.append(figures.exclusivity(matrix, [str(learner.taught[place]) for place in places]))
+        drawn.append(figures.exclusivity(matrix, [str(taught[place]) for place in places]))
     return [Section("Inside the learner", [*words, *drawn])] if drawn else []
 
 
