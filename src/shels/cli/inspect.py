@@ -56,7 +56,7 @@ def inspect(
     learner, home = load_learner(model, device), Home(model)
     result = _result(model, learner, home, events)
     if images is not None:
-        result["images"] = _write_kept(home, images)
+        result["images"] = _write_kept(learner, home, images)
     if as_json:
         print_json(result)
         return
@@ -80,9 +80,10 @@ def write_pictures(inputs: Tensor, folder: Path) -> None:
         Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image).save(folder / f"{number:04d}.png")
 
 
-def _write_kept(home: Home, folder: Path) -> dict[str, int]:
+def _write_kept(learner: Learner, home: Home, folder: Path) -> dict[str, int]:
     """Return how many images were written, by folder: one for each provisional class or batch that waits."""
-    kept = home.buffered()
+    classes = {f"{TAKEN}{name}" for name in learner.classes}
+    kept = {n: held for n, held in home.buffered().items() if n in classes or not n.startswith(TAKEN)}
     if not kept:
         raise DataError(
             f"{home.directory} keeps no images: they are kept of classes that shels run has taken in, until "
@@ -113,7 +114,7 @@ def _result(model: Path, learner: Learner, home: Home, last: int) -> dict[str, A
         "classes": _classes(learner, events),
         "free_units": _free_units(learner),
         "versions": _versions(home, events) if home.exists else [],
-        "kept_images": {n.removeprefix(TAKEN): c for n, c in kept.items() if n.startswith(TAKEN)},
+        "kept_images": {str(n): kept[f"{TAKEN}{n}"] for n in learner.classes if f"{TAKEN}{n}" in kept},
         "waiting_images": sum(count for name, count in kept.items() if not name.startswith(TAKEN)),
         "events": events[-last:] if last else [],
     }

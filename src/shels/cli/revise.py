@@ -91,10 +91,10 @@ def _rollback(home: Home, text: str, device: str) -> tuple[Learner, str]:
     with home.lock():
         learner = home.load(device, version=int(text))  # refused before anything changes
         try:
-            before = home.version
-        except ModelFileError:  # the pointer is damaged, which going back repairs
-            before = home.rollback(int(text))
-        Curator(learner, home).rollback(int(text))
+            before, current = home.version, home.load(device)
+        except ModelFileError:  # the pointer or the version in use is damaged, which going back repairs
+            before, current = home.rollback(int(text)), learner
+        Curator(current, home).rollback(int(text))
     return learner, f"version {int(text)} is in use again, instead of {before}"
 
 
