@@ -24,14 +24,6 @@ def test_sums_are_count_mean_and_scatter():
     assert sums.scatter.tolist() == [[2.0, 2.0], [2.0, 2.0]]
 
 
-def test_merged_sums_are_those_of_all_rows_together():
-    one, other = rows(30), rows(7, shift=5.0)
-    merged, whole = Sums.of(one).merged(Sums.of(other)), Sums.of(torch.cat([one, other]))
-    assert merged.count == 37
-    torch.testing.assert_close(merged.mean, whole.mean, rtol=0, atol=1e-12)
-    torch.testing.assert_close(merged.scatter, whole.scatter, rtol=1e-12, atol=1e-9)
-
-
 @pytest.mark.parametrize("n", [8, 50, 5000])
 def test_shrinkage_is_scikit_learns_oracle_approximation(n):
     x = rows(n)

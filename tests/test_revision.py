@@ -340,3 +340,9 @@ def test_images_that_differ_by_next_to_nothing_still_give_a_threshold(learner, d
     assert new.detector.thresholds.isfinite().all()
     new.save(tmp_path / "m")
     assert Learner.load(tmp_path / "m", "cpu").classes == new.classes
+
+
+def test_the_history_follows_a_class_through_its_names(learner, data):
+    new = learner.accommodate(of(data.train, 6), "novel-1").rename("novel-1", "six")
+    assert [note["class"] for note in new.report["taken_in"]] == ["six"]
+    assert new.unlearn("six").report["taken_in"] == []

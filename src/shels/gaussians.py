@@ -1,6 +1,6 @@
 """Gaussians: all that is kept of a class is its count, mean and scatter on features that stay as they are.
 
-The sums are exact: classes may come in any order, be merged and be taken out again, with the same result.
+The sums are exact: classes may come in any order and be taken out again, with the same result.
 """
 
 from __future__ import annotations
@@ -33,14 +33,6 @@ class Sums:
         mean = rows.mean(dim=0)
         centred = rows - mean
         return cls(len(rows), mean, centred.T @ centred)
-
-    def merged(self, other: Sums) -> Sums:
-        """Return the sums of both classes' rows together."""
-        count = self.count + other.count
-        gap = other.mean - self.mean
-        mean = self.mean + gap * (other.count / count)
-        between = torch.outer(gap, gap) * (self.count * other.count / count)
-        return Sums(count, mean, self.scatter + other.scatter + between)
 
     def leading(self, directions: int) -> Sums:
         """Return the same over the first directions alone."""

@@ -52,7 +52,7 @@ def accommodated(
     note = {"class": label, "images": len(inputs), "method": method.kind}
     note |= {"seconds": round(time.perf_counter() - began, 4), **told}
     look = None if learner.look is None else learner.look.with_class(inputs)
-    history = {"taken_in": [*learner.report.get("taken_in", []), note]}
+    history = {"taken_in": [*_history(learner), note]}
     new = replace(new, look=look, report=learner.report | history)
     return _changed(new, "accommodated", name=label, images=len(inputs))
 
@@ -90,7 +90,7 @@ def unlearned(learner: Learner, label: Label) -> Learner:
 def _forgotten(learner: Learner, label: Label, position: int) -> Learner:
     """Return the learner with nothing left of how a class looked and came about."""
     look = None if learner.look is None else learner.look.without(position)
-    history = [note for note in learner.report.get("taken_in", []) if note["class"] != label]
+    history = [note for note in _history(learner) if note["class"] != label]
     learner = replace(learner, look=look, report=learner.report | {"taken_in": history})
     return _changed(learner, "unlearned", name=label)
 
@@ -104,7 +104,9 @@ def renamed(learner: Learner, old: Label, new: Label) -> Learner:
     swap = {name: name for name in learner.classes} | {old: new}
     classes = tuple(swap[name] for name in learner.classes)
     taught = tuple(swap.get(name, name) for name in learner.taught)
-    return _changed(replace(learner, classes=classes, taught=taught), "renamed", **{"from": old, "to": new})
+    history = [note | {"class": swap.get(note["class"], note["class"])} for note in _history(learner)]
+    named = replace(learner, classes=classes, taught=taught, report=learner.report | {"taken_in": history})
+    return _changed(named, "renamed", **{"from": old, "to": new})
 
 
 def merged(learner: Learner, label: Label, into: Label) -> Learner:
@@ -125,6 +127,11 @@ def merged(learner: Learner, label: Label, into: Label) -> Learner:
     if new.look is not None:
         new = replace(new, look=new.look.merged(learner.classes.index(label), learner.classes.index(into)))
     return _changed(new, "merged", **{"from": label, "to": into})
+
+
+def _history(learner: Learner) -> list[dict[str, Any]]:
+    """Return a note on each class that was taken in after the first training."""
+    return list(learner.report.get("taken_in", []))
 
 
 def _changed(learner: Learner, kind: str, **facts: Any) -> Learner:
