@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -49,19 +50,66 @@ def feature_count(body: nn.Sequential, shape: Shape) -> int:
             f"the chain must end in ReLU, then pooling, Flatten or Dropout at most; it ends in {last}. "
             "A class is told by which features fire, so features must not be negative: add nn.ReLU()"
         )
-    probe = rebuild(describe(body), device="meta").eval()  # shapes alone: nothing is computed or drawn
     try:
-        out = probe(torch.zeros(2, *shape, device="meta"))
+        out = shapes(body, (2, *shape))[-1]
     except (RuntimeError, ValueError, IndexError) as error:
         raise ArchitectureError(
             f"the chain does not fit inputs of shape {shape} (is an nn.Flatten() missing?): {error}"
         ) from error
-    if out.ndim != 2 or out.shape[0] != 2:
+    if len(out) != 2 or out[0] != 2:
         raise ArchitectureError(
-            f"the chain turns 2 samples of shape {shape} into {tuple(out.shape)}, not (2, features); "
+            f"the chain turns 2 samples of shape {shape} into {out}, not (2, features); "
             "end it in nn.Flatten()"
         )
-    return int(out.shape[1])
+    return out[1]
+
+
+def shapes(body: nn.Sequential, shape: Shape) -> list[Shape]:
+    """Return the shape of a batch after each layer of a chain, without computing or drawing anything."""
+    out = []
+    for layer in flat(body):
+        shape = _shape_after(layer, shape)
+        out.append(shape)
+    return out
+
+
+def _shape_after(layer: nn.Module, shape: Shape) -> Shape:
+    if isinstance(layer, nn.ReLU | nn.Identity):
+        return shape
+    if (
+        isinstance(layer, nn.Conv2d | nn.MaxPool2d)
+        and len(shape) == 4
+        and isinstance(layer.padding, int | tuple)
+    ):
+        sides = _sides_after(layer, shape[2:])
+        reads = layer.in_channels if isinstance(layer, nn.Conv2d) else shape[1]
+        if sides is not None and reads == shape[1]:
+            return (shape[0], layer.out_channels if isinstance(layer, nn.Conv2d) else shape[1], *sides)
+    if isinstance(layer, nn.Linear) and shape[-1] == layer.in_features:
+        return (*shape[:-1], layer.out_features)
+    if isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1):
+        return (shape[0], math.prod(shape[1:]))
+    # All else is left to torch, which also says what does not fit, but takes a second to get ready for that.
+    meta = rebuild(describe(nn.Sequential(layer)), device="meta").eval()
+    return tuple(meta(torch.zeros(*shape, device="meta")).shape)
+
+
+def _sides_after(layer: nn.Conv2d | nn.MaxPool2d, sides: Shape) -> Shape | None:
+    """Return height and width after a window has gone over them, None where that is not so simple."""
+    if (isinstance(layer, nn.MaxPool2d) and layer.ceil_mode) or isinstance(layer.padding, str):
+        return None
+    if isinstance(layer, nn.MaxPool2d) and max(_pair(layer.padding)) * 2 > min(_pair(layer.kernel_size)):
+        return None
+    windows = [_pair(value) for value in (layer.kernel_size, layer.stride, layer.padding, layer.dilation)]
+    out = tuple(
+        (side + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+        for side, kernel, stride, padding, dilation in zip(sides, *windows, strict=True)
+    )
+    return out if min(out) > 0 else None
+
+
+def _pair(value: object) -> tuple[int, int]:
+    return value if isinstance(value, tuple) else (value, value)
 
 
 def describe(chain: nn.Sequential) -> list[dict[str, Any]]:
@@ -77,7 +125,21 @@ def rebuild(description: Sequence[dict[str, Any]], device: str = "cpu") -> nn.Se
     """Return the chain that `describe` told of, its weights unset."""
     with torch.device("meta"):
         layers = [_rebuild_layer(dict(item)) for item in description]
-    return nn.Sequential(*layers).to_empty(device=device)
+    return unset(nn.Sequential(*layers), device)
+
+
+Unset = TypeVar("Unset", bound=nn.Module)
+
+
+def unset(module: Unset, device: str | torch.device) -> Unset:
+    """Return a module made without memory with room for its weights on a device, their values unset.
+
+    What nn.Module.to_empty does, without the half second that torch takes to get ready for that.
+    """
+    for part in module.modules():
+        for name, value in part.named_parameters(recurse=False):
+            setattr(part, name, nn.Parameter(torch.empty(value.shape, dtype=value.dtype, device=device)))
+    return module
 
 
 def flat(chain: nn.Module) -> nn.Sequential:

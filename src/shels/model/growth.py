@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from shels.errors import ArchitectureError
 from shels.model.activations import weight_layers
-from shels.model.chains import describe, rebuild
+from shels.model.chains import describe, rebuild, unset
 from shels.model.head import CosineHead, LinearHead
 from shels.model.networks import Network
 
@@ -95,6 +95,6 @@ def _rebuilt(network: Network, state: Mapping[str, Tensor], more: Mapping[str, i
     with torch.device("meta"):
         head = kind(width, rows)
     device = str(network.head.weight.device)
-    grown = Network(rebuild(layers, device), head.to_empty(device=device))
+    grown = Network(rebuild(layers, device), unset(head, device))
     grown.load_state_dict(dict(state))
     return grown.train(network.training)
