@@ -12,6 +12,7 @@ from shels.accommodation.penalty import change_penalty, masked, merged, penalty_
 from shels.accommodation.protection import free_units, parts
 from shels.accommodation.protocol import under
 from shels.accommodation.proximal import proximal_sparsity
+from shels.batches import Batch, TrialData
 from shels.config import Adam, Penalty, Proximal, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
@@ -20,7 +21,7 @@ from shels.errors import AccommodationError, DataError
 from shels.model.activations import WeightLayer, weight_layers
 from shels.model.chains import describe, rebuild
 from shels.model.networks import from_chain
-from shels.training import Batch, TrialData, fit, shels_loss
+from shels.training import fit, shels_loss
 
 TRAINING = TrainingSettings(Adam(1e-2), batch_size=16, steps=60, check_every=60)
 PREPARE = Preparation((6,))
@@ -54,7 +55,7 @@ def base():
     network = from_chain(chain, (6,), "cosine", 3, seed=0)
     with torch.no_grad():
         network.body[2].bias[:2] = -50  # two silent units
-    fit(network, shels_loss(network, TRAINING), TrialData(known(), None, PREPARE), TRAINING, seed=0)
+    fit(network, shels_loss(network, TRAINING), TrialData.of(known(), None, PREPARE), TRAINING, seed=0)
     return network
 
 
@@ -355,7 +356,7 @@ def test_a_network_of_one_hidden_layer_draws_its_inputs_which_may_be_negative():
     torch.manual_seed(0)
     network = from_chain(nn.Sequential(nn.Linear(6, 8), nn.ReLU()), (6,), "linear", 3, seed=0)
     prepare = Preparation((6,), mean=torch.full((6,), 0.5), sd=torch.full((6,), 0.3))
-    fit(network, shels_loss(network, TRAINING), TrialData(known(), None, prepare), TRAINING, seed=0)
+    fit(network, shels_loss(network, TRAINING), TrialData.of(known(), None, prepare), TRAINING, seed=0)
     method = method_of(METHODS[2])
     memory = method.remember(network, known(), prepare)
     assert replay.draw(under("gaussian.", memory), 50).min() < -0.5

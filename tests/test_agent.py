@@ -23,12 +23,12 @@ from shels.agent import (
 )
 from shels.alarm import PresetShare, alarm_count
 from shels.config import AcceptShare, MeanMinusSd, Penalty
+from shels.courses import Progress
 from shels.data.sources import load_named
 from shels.data.streams import StreamBatch, paper_stream
 from shels.home import Home
 from shels.oracle import Oracle, Truths
 from shels.proposals import ProposalSettings
-from shels.training import Progress
 
 KNOWN, NOVEL = (0, 1, 2, 3), (6, 7)
 LEARNED = ["observed", "alarm", "accommodating", "accommodated", "resumed"]

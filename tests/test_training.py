@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from shels.batches import Batch, TrialData
 from shels.config import Adam, NetworkSettings, Sgd, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
@@ -18,7 +19,8 @@ from shels.errors import ModelFileError, TrainingError
 from shels.model.networks import Network, build, from_chain
 from shels.runs import Checkpoint
 from shels.runtime import generator
-from shels.training import Batch, TrialData, fit, shels_loss, start_params, validate
+from shels.stepping import start_params
+from shels.training import fit, shels_loss
 
 SETTINGS = TrainingSettings(Adam(1e-2), batch_size=8, steps=20, check_every=5)
 
@@ -31,7 +33,7 @@ def blobs(n=60, seed=0):
 
 
 def trial(n=60):
-    return TrialData(blobs(n), blobs(30, seed=1), Preparation((4,)))
+    return TrialData.of(blobs(n), blobs(30, seed=1), Preparation((4,)))
 
 
 def network(seed=0, dropout=False):
@@ -88,7 +90,7 @@ def test_one_step_equals_a_plain_pytorch_loop():
         epoch, place = divmod(step, 8)  # 60 samples, batches of 8: the eighth holds four
         order = torch.randperm(60, generator=generator(5, "batches", epoch))
         index = order[place * 8 : place * 8 + 8]
-        value = F.cross_entropy(theirs(data.training.inputs[index]), data.training.labels[index])
+        value = F.cross_entropy(theirs(data.inputs[index]), data.training.labels[index])
         weights = [theirs.body[0].weight, theirs.body[2].weight]
         value = value + 1e-3 * (weights[0].norm(dim=0).sum() + 0.5 * weights[1].norm(dim=0).sum())
         optimiser.zero_grad()
@@ -100,7 +102,7 @@ def test_one_step_equals_a_plain_pytorch_loop():
 
 def test_convolutions_train_as_in_a_plain_loop_whatever_their_memory_layout():
     samples = Samples(torch.randint(0, 256, (40, 1, 8, 8), dtype=torch.uint8), torch.arange(40) % 2, (0, 1))
-    data = TrialData(samples, samples, Preparation((1, 8, 8)))
+    data = TrialData.of(samples, samples, Preparation((1, 8, 8)))
     settings = TrainingSettings(Adam(1e-3), batch_size=40, steps=5, check_every=5, alpha=0.0)
     ours = build(NetworkSettings("small"), (1, 8, 8), 2, seed=0)
     theirs = build(NetworkSettings("small"), (1, 8, 8), 2, seed=0)
@@ -138,21 +140,24 @@ def test_weights_of_the_best_validation_are_kept_not_the_last():
     wrong = replace(
         blobs(30, seed=1), labels=(blobs(30, seed=1).labels + 1) % 3
     )  # the more learned, the worse
-    data = TrialData(blobs(), wrong, Preparation((4,)))
+    data = TrialData.of(blobs(), wrong, Preparation((4,)))
     net, checks = network(), []
     watch = lambda p: checks.append(p.check) if p.check else None  # noqa: E731
     went = fit(net, shels_loss(net, SETTINGS), data, SETTINGS, seed=0, progress=watch)
     assert list(went.checks) == checks
     assert went.best is went.checks[0]
     assert went.checks[-1].validation_loss > went.best.validation_loss
-    loss, accuracy = validate(net, dict(net.named_parameters()), wrong, data.prepare)
-    assert loss == pytest.approx(went.best.validation_loss, abs=1e-6)
-    assert accuracy == pytest.approx(went.best.validation_accuracy)
+    with torch.no_grad():
+        scores = net(wrong.inputs)
+    loss = F.cross_entropy(scores, wrong.labels)
+    accuracy = (scores.argmax(dim=1) == wrong.labels).float().mean()
+    assert float(loss) == pytest.approx(went.best.validation_loss, abs=1e-6)
+    assert float(accuracy) == pytest.approx(went.best.validation_accuracy)
 
 
 def test_validation_samples_are_never_trained_on():
     data, net, batches = trial(), network(), []
-    rows = {tuple(row.tolist()) for row in data.validation.inputs}
+    rows = {tuple(row.tolist()) for row in data.inputs[data.validation.places]}
 
     def loss(params, batch, state):
         batches.append(batch)
@@ -176,7 +181,9 @@ def test_every_sample_is_seen_once_an_epoch():
     assert [len(part) for part in seen] == [8, 8, 5, 8, 8, 5]
     for epoch in (seen[:3], seen[3:]):
         shown = torch.cat(epoch)
-        assert sorted(map(tuple, shown.tolist())) == sorted(map(tuple, data.training.inputs.tolist()))
+        assert sorted(map(tuple, shown.tolist())) == sorted(
+            map(tuple, data.inputs[data.training.places].tolist())
+        )
     assert not torch.equal(torch.cat(seen[:3]), torch.cat(seen[3:]))
     assert [check.epoch for check in went.checks] == [1.0, 2.0]
 
@@ -211,12 +218,14 @@ def test_sgd_steps_equal_pytorchs_with_momentum_decay_and_schedule():
     schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1, 0.5)
     states = []
     for _ in range(3):
-        value = F.cross_entropy(theirs(data.training.inputs), data.training.labels)
+        value = F.cross_entropy(theirs(data.inputs[data.training.places]), data.training.labels)
         optimiser.zero_grad()
         value.backward()
         optimiser.step()
         schedule.step()
-        loss = float(F.cross_entropy(theirs(data.validation.inputs), data.validation.labels).detach())
+        loss = float(
+            F.cross_entropy(theirs(data.inputs[data.validation.places]), data.validation.labels).detach()
+        )
         states.append((loss, {name: value.detach().clone() for name, value in theirs.named_parameters()}))
     best = min(states, key=lambda state: state[0])[1]
     for name, got in ours.named_parameters():
@@ -338,7 +347,7 @@ def test_a_resumed_training_says_so_first(tmp_path):
 
 def test_a_validation_loss_that_is_not_finite_is_an_error():
     data = trial()
-    data.validation.inputs[0] = 3e38  # overflows in the network
+    data.inputs[data.validation.places[0]] = 3e38  # overflows in the network
     net = network()
     with torch.no_grad():
         net.body[0].weight.mul_(100)
@@ -403,7 +412,7 @@ def test_parameters_start_as_copies_with_convolutions_channels_last():
 
 
 def test_without_validation_data_the_last_weights_are_kept():
-    net, data = network(), TrialData(blobs(), None, Preparation((4,)))
+    net, data = network(), TrialData.of(blobs(), None, Preparation((4,)))
     last = []
 
     def keep(params, state):

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from shels import alarm, runtime
 from shels.config import AcceptShare, Gaussian
+from shels.courses import Progress
 from shels.curation import Curator
 from shels.data.samples import Label
 from shels.data.streams import StreamBatch
@@ -27,7 +28,6 @@ from shels.learner import Learner
 from shels.proposals import Proposal, ProposalSettings, propose
 from shels.revision import LEAST_IMAGES
 from shels.tasks import following
-from shels.training import Progress
 
 OBSERVED, ALARM, DRIFT, UNDECIDED = "observed", "alarm", "drift", "undecided"
 ACCOMMODATING, ACCOMMODATED, DECLINED, RESUMED = "accommodating", "accommodated", "declined", "resumed"

@@ -118,6 +118,9 @@ class Sgd:
 
 Optimiser: TypeAlias = Adam | Sgd
 
+Precision: TypeAlias = Literal["float32", "bfloat16"]
+"""What convolutions multiply in where trials are stacked on a GPU; there float32 is multiplied as TF32."""
+
 
 @dataclass(frozen=True)
 class TrainingSettings:

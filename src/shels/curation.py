@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shels.courses import Progress
 from shels.data.samples import Label
 from shels.detection import GaussianDetector
 from shels.errors import DataError, ModelFileError, SettingsError
 from shels.home import BATCH, TAKEN, Home
 from shels.learner import Learner
-from shels.training import Progress
 
 _PROVISIONAL = re.compile(r"novel-([0-9]+)")
 _MOST_KEPT = 5000

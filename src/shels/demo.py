@@ -12,6 +12,7 @@ from typing import Any
 from shels import storage
 from shels.agent import OpenWorldAgent
 from shels.config import Settings
+from shels.courses import Progress
 from shels.data.arrays import sorted_classes
 from shels.data.samples import DataSet
 from shels.data.sources import load_named
@@ -26,7 +27,6 @@ from shels.presets import preset
 from shels.report import open_world
 from shels.report.course import Course, Witness, follow
 from shels.report.page import percent
-from shels.training import Progress
 
 KNOWN_COUNT = 7
 BATCH_SIZE = 100

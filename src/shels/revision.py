@@ -13,11 +13,11 @@ from torch import Tensor
 
 from shels.accommodation import method_of
 from shels.config import Gaussian, Penalty, Proximal
+from shels.courses import Progress
 from shels.data.samples import Label, Samples, check_inputs
 from shels.data.splits import hold_out
 from shels.detection import Detector, GaussianDetector
 from shels.errors import AccommodationError, DataError, SettingsError, unknown_name
-from shels.training import Progress
 
 if TYPE_CHECKING:
     from shels.learner import Learner

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shels.config import Adam, Optimiser
 from shels.errors import ModelFileError
 from shels.files import read_metadata, read_tensors, to_bytes, write_whole
 
@@ -73,18 +72,17 @@ def fingerprint(about: Any, tensors: Iterable[Tensor]) -> str:
 
 @dataclass
 class Run:
-    """Everything that changes while a network trains, and so everything a checkpoint holds."""
+    """Everything that changes while a network trains, and so everything a checkpoint holds.
+
+    moments: what the optimiser remembers of each parameter, by kind. step: optimiser steps taken.
+    """
 
     params: Params
-    settings: Optimiser
+    moments: dict[str, Params]
     step: int = 0
     seconds: float = 0.0
     checks: list[Check] = field(default_factory=list)
     best_params: Params = field(default_factory=dict)
-    optimiser: torch.optim.Optimizer = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.optimiser = build_optimiser(self.settings, list(self.params.values()))
 
     @property
     def best(self) -> Check:
@@ -109,12 +107,12 @@ class Run:
         """Write the run to its checkpoint."""
         tensors = {f"params/{name}": value for name, value in self.params.items()}
         tensors |= {f"best/{name}": value for name, value in self.best_params.items()}
-        for name, value in self.params.items():
-            for key, item in self.optimiser.state[value].items():
-                tensors[f"optimiser/{key}/{name}"] = item
+        for kind, values in self.moments.items():
+            tensors |= {f"optimiser/{kind}/{name}": value for name, value in values.items()}
         facts: dict[str, Any] = {"step": self.step, "seconds": self.seconds}
         store.write(identity, tensors, facts | {"checks": [vars(check) for check in self.checks]})
 
+    @torch.no_grad()
     def restore(self, store: Checkpoint, identity: str) -> bool:
         """Take up the run where its checkpoint left it; tell whether there was one."""
         found = store.read(identity)
@@ -124,29 +122,8 @@ class Run:
         self.step, self.seconds = facts["step"], facts["seconds"]
         self.checks = [Check(**check) for check in facts["checks"]]
         for name, value in self.params.items():
-            with torch.no_grad():
-                value.copy_(tensors[f"params/{name}"])
+            value.copy_(tensors[f"params/{name}"])
             self.best_params[name] = torch.empty_like(value).copy_(tensors[f"best/{name}"]).detach()
-            for key in [key for key in tensors if key.startswith("optimiser/") and key.endswith(f"/{name}")]:
-                self.optimiser.state[value][key.split("/")[1]] = _like(tensors[key], value)
+            for kind, values in self.moments.items():
+                values[name].copy_(tensors[f"optimiser/{kind}/{name}"])
         return True
-
-
-def _like(saved: Tensor, value: Tensor) -> Tensor:
-    """Return a saved optimiser tensor on the device and, where the shapes agree, in the layout of `value`."""
-    if saved.shape == value.shape:
-        return torch.empty_like(value, requires_grad=False).copy_(saved)
-    return saved.to(value.device)
-
-
-def build_optimiser(settings: Optimiser, params: list[Tensor]) -> torch.optim.Optimizer:
-    """Return torch's optimiser for the settings, fused: one pass over memory a step."""
-    if isinstance(settings, Adam):
-        return torch.optim.Adam(params, lr=settings.learning_rate, fused=True)
-    return torch.optim.SGD(
-        params,
-        lr=settings.learning_rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )

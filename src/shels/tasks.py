@@ -41,7 +41,10 @@ def following(work: Callable[[Callable[[Report], None]], object]) -> Iterator[Re
         while True:
             kind, value = queue.get()
             if kind == "error" and isinstance(value, BaseException):
-                raise value
+                try:
+                    raise value
+                finally:
+                    del value  # or error and frame keep each other, and all that the work held
             if kind == "end":
                 return
             yield value  # type: ignore[misc]

@@ -24,6 +24,7 @@ from shels.accommodation.protocol import (
     relabelled,
     under,
 )
+from shels.batches import Batch, TrialData
 from shels.config import Penalty, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
@@ -33,7 +34,8 @@ from shels.model.growth import add_class, add_units, growable
 from shels.model.networks import Network
 from shels.runs import Params
 from shels.runtime import derived_seed, generator
-from shels.training import Batch, Loss, State, TrialData, fit, shels_loss
+from shels.stepping import Loss, State
+from shels.training import fit, shels_loss
 
 _COUNT, _SUM = "importance.count", "importance.sum."
 
@@ -68,7 +70,7 @@ def penalty_loss(network: Network, training: TrainingSettings, beta: float) -> L
 
     def loss(params: Params, batch: Batch, state: State) -> Tensor:
         before = under("before/", state)
-        return first(params, batch, {}) + beta * change_penalty(
+        return first(params, batch, state) + beta * change_penalty(
             params, before, under("importance/", state), layers
         )
 
@@ -141,7 +143,7 @@ class PenaltyMethod:
         state = self._state(grown, memory)
         _hold(grown, state)
         settings = self._training(training)
-        data = TrialData(samples, None, prepare)
+        data = TrialData.of(samples, None, prepare)
         loss = penalty_loss(grown, settings, self.settings.beta)
         order = derived_seed(seed, "penalty", position)
         went = fit(grown, loss, data, settings, seed=order, state=state, after_step=masked, progress=progress)

@@ -15,7 +15,7 @@ from shels.model.growth import growable
 from shels.model.networks import Network
 from shels.runs import Params
 from shels.sparsity import outgoing_norms
-from shels.training import AfterStep, State
+from shels.stepping import AfterStep, State
 
 
 class Parts(NamedTuple):

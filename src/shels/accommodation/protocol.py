@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from shels.config import TrainingSettings
+from shels.courses import Fit, Progress
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import DataError
 from shels.model.networks import Network
-from shels.training import Fit, Progress
 
 Memory = dict[str, Tensor]
 """All that is kept of the classes learned so far, beside the network: statistics, never a sample."""

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
-from torch.func import functional_call
 
 from shels.accommodation import replay
 from shels.accommodation.protection import (
@@ -40,17 +39,20 @@ from shels.accommodation.protocol import (
     relabelled,
     under,
 )
+from shels.batches import Batch, TrialData
 from shels.config import Adam, Proximal, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import AccommodationError
+from shels.losses import average
 from shels.model.activations import total_sums
 from shels.model.growth import add_class, add_units, copied, drop_class
 from shels.model.networks import Network
 from shels.runs import Params
 from shels.runtime import derived_seed, generator
 from shels.sparsity import depth_weights
-from shels.training import AfterStep, Batch, Loss, State, TrialData, fit
+from shels.stepping import AfterStep, Loss, State, class_scores
+from shels.training import fit
 
 _GAUSSIAN, _ACTIVATION = "gaussian.", "activation."
 _MOST = 4.0
@@ -87,9 +89,9 @@ def replay_loss(tail: Network, each: int, new_share: float) -> Loss:
         old = torch.arange(len(drawn), device=drawn.device).repeat_interleave(each)
         inputs = torch.cat([batch.inputs, drawn.flatten(0, 1)])
         labels = torch.cat([batch.labels, old])
-        each_loss = F.cross_entropy(functional_call(tail, params, (inputs,)), labels, reduction="none")
+        each_loss = F.cross_entropy(class_scores(tail, params, inputs, state), labels, reduction="none")
         new = len(batch.labels)
-        return new_share * each_loss[:new].mean() + (1 - new_share) * each_loss[new:].mean()
+        return new_share * average(each_loss[:new], batch.labels) + (1 - new_share) * each_loss[new:].mean()
 
     return loss
 
@@ -153,7 +155,7 @@ class ProximalMethod:
         grown, chosen, more = self._room(network, memory, seed)
         tail = parts(grown).tail
         state = protection(tail, chosen) | _named(_GAUSSIAN, under(_GAUSSIAN, memory))
-        data = TrialData(_as_samples(features, position), None, Preparation((features.shape[1],)))
+        data = TrialData.of(_as_samples(features, position), None, Preparation((features.shape[1],)))
         loss = self._loss(tail, position)
         by = self.settings.alpha * self.settings.learning_rate
         went = fit(

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from shels import training
+    from shels import courses
 
 _WIDE = 160  # columns where there is no terminal, so that no name is broken in a pipe or a file
 
@@ -122,7 +122,7 @@ class TrainingBar(_Bar):
         """Take the bar away, so that something else can be said."""
         self._bar.stop()
 
-    def __call__(self, progress: training.Progress) -> None:
+    def __call__(self, progress: courses.Progress) -> None:
         """Show how far the training is."""
         if progress.stage != "training":
             self._bar.update(self._task, description=progress.stage, total=None, step="", accuracy="")
@@ -136,7 +136,7 @@ class TrainingBar(_Bar):
             self._bar.update(self._task, accuracy=f"validation {percent(accuracy)}")
             self._log(progress, accuracy)
 
-    def _log(self, progress: training.Progress, accuracy: float) -> None:
+    def _log(self, progress: courses.Progress, accuracy: float) -> None:
         tenth = 10 * progress.step // max(progress.steps, 1)
         if self._lines and tenth != self._tenth:
             say(f"step {progress.step}/{progress.steps}, validation accuracy {percent(accuracy)}")

@@ -11,8 +11,8 @@ from shels.errors import ModelFileError
 from shels.files import check_writable
 
 if TYPE_CHECKING:
+    from shels.courses import Progress
     from shels.learner import Learner
-    from shels.training import Progress
 
 
 class Target:

@@ -48,6 +48,13 @@ class Preparation:
             return self
         return replace(self, mean=self.mean.to(device), sd=self.sd.to(device))
 
+    def same_as(self, other: Preparation) -> bool:
+        """Tell whether another preparation does the same to every input."""
+        if (self.shape, self.image_fit) != (other.shape, other.image_fit):
+            return False
+        pairs = ((self.mean, other.mean), (self.sd, other.sd))
+        return all(a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
+
     @property
     def evaluation_batch(self) -> int:
         """How many inputs to take through a network at once where no gradient is kept."""

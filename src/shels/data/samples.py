@@ -61,6 +61,11 @@ class Samples:
 
     def only(self, classes: Sequence[Label], *, missing_ok: bool = False) -> Samples:
         """Return the samples of these classes, relabelled to their order in `classes`."""
+        index, labels = self.places(classes, missing_ok=missing_ok)
+        return replace(self.take(index), labels=labels, classes=tuple(classes))
+
+    def places(self, classes: Sequence[Label], *, missing_ok: bool = False) -> tuple[Tensor, Tensor]:
+        """Return where the samples of these classes are, (n,), and their labels in the order of `classes`."""
         missing = [c for c in classes if c not in self.classes]
         if missing and not missing_ok:
             raise DataError(f"{self.origin} has no class {missing[0]!r}; its classes: {list(self.classes)}")
@@ -68,8 +73,9 @@ class Samples:
         for new, name in enumerate(classes):
             if name in self.classes:
                 new_position[self.classes.index(name)] = new
-        kept = self.take(new_position[self.labels] >= 0)
-        return replace(kept, labels=new_position[kept.labels], classes=tuple(classes))
+        labels = new_position[self.labels]
+        index = (labels >= 0).nonzero()[:, 0]
+        return index, labels[index]
 
     def require_every_class(self) -> None:
         """Raise unless every class has a sample."""

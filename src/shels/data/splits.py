@@ -55,14 +55,18 @@ def hold_out(samples: Samples, share: float, seed: int) -> tuple[Tensor, Tensor]
     Of each class of two or more, about `share` is held out: at least one sample, never all. Samples
     with groups are held out by whole groups. Both (n,) int64, sorted, disjoint, together everything.
     """
+    return hold_out_labels(samples.labels, samples.groups, share, seed)
+
+
+def hold_out_labels(labels: Tensor, groups: Tensor | None, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Return what `hold_out` does, of samples that are given by their labels and groups alone."""
     if not 0 < share < 1:
         raise SettingsError(f"the held-out share must lie between 0 and 1, got {share}")
     draws = runtime.generator(seed, "hold-out")
-    held = torch.zeros(len(samples), dtype=torch.bool)
-    for position in range(len(samples.classes)):
-        members = (samples.labels == position).nonzero()[:, 0]
-        groups = members if samples.groups is None else samples.groups[members]
-        held[members] = _held_of_class(groups, share, draws)
+    held = torch.zeros(len(labels), dtype=torch.bool)
+    for position in range(int(labels.max()) + 1 if len(labels) else 0):
+        members = (labels == position).nonzero()[:, 0]
+        held[members] = _held_of_class(members if groups is None else groups[members], share, draws)
     return (~held).nonzero()[:, 0], held.nonzero()[:, 0]
 
 

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from shels.config import NetworkSettings
 from shels.errors import ArchitectureError, SettingsError, unknown_name
-from shels.model.chains import Shape, describe, feature_count, flat, rebuild
+from shels.model.chains import Shape, describe, feature_count, flat, rebuild, unset
 from shels.model.head import CosineHead, LinearHead
 from shels.model.pretrained import load_vgg16
+from shels.model.trunk import run
 from shels.runtime import generator
 
 _HEADS: dict[str, type[CosineHead | LinearHead]] = {"cosine": CosineHead, "linear": LinearHead}
@@ -52,12 +53,11 @@ class Network(nn.Module):
 
     def features(self, inputs: Tensor) -> Tensor:
         """Return the high-level features that the head sees: (n, *shape) -> (n, d), none negative."""
-        features: Tensor = self.body(inputs)
-        return features
+        return run(self.body, inputs)
 
     def views(self, inputs: Tensor) -> Views:
         """Return low-level and high-level features of inputs in one pass, see `Views`."""
-        maps = self.body[: self.shared_depth](inputs)
+        maps = run(nn.Sequential(*list(self.body)[: self.shared_depth]), inputs)
         return Views(pooled(maps), self.body[self.shared_depth :](maps))
 
     @property
@@ -92,7 +92,7 @@ def build(settings: NetworkSettings, shape: Shape, classes: int, seed: int) -> N
         raise SettingsError(f'pretrained weights fit the architecture "vgg16", not {name!r}')
     with torch.device("meta"):  # no draw from the global generator
         body = ARCHITECTURES[name](shape)
-    body.to_empty(device="cpu")
+    unset(body, "cpu")
     initialise(body, generator(seed, "body"))
     if name == "vgg16" and settings.weights is None:
         warnings.warn(
@@ -115,7 +115,7 @@ def attach_head(body: nn.Sequential, shape: Shape, head: str, classes: int, seed
     features = feature_count(body, shape)
     with torch.device("meta"):
         module = _HEADS[head](features, classes)
-    module.to_empty(device="cpu")
+    unset(module, "cpu")
     initialise(module, generator(seed, "head"))
     return Network(body, module)
 

@@ -1,0 +1,145 @@
+"""The convolutions that a chain begins with, computed for many trials at once where trials are stacked.
+
+A network is written for one trial. Under `torch.vmap` its leading blocks of convolution, ReLU and pooling
+become one operation that knows the trial axis; the network itself is none the wiser.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from shels import axis
+
+
+class Trunk(NamedTuple):
+    """The leading blocks of a chain: their convolutions, whether each is pooled, and layers in all."""
+
+    convolutions: list[nn.Conv2d]
+    pools: tuple[bool, ...]
+    layers: int
+
+
+def run(chain: nn.Sequential, inputs: Tensor) -> Tensor:
+    """Return what a chain makes of inputs; stacked trials on a GPU take their layers together."""
+    if not axis.has_kernels(inputs):
+        out: Tensor = chain(inputs)
+        return out
+    trunk = leading(chain, tuple(inputs.shape[-2:]) if inputs.ndim == 4 else (0, 0))
+    layers, x = list(chain)[trunk.layers :], inputs
+    if trunk.layers:
+        params = [value for layer in trunk.convolutions for value in (layer.weight, layer.bias)]
+        x = _blocks(inputs, trunk.pools, axis.precision(), *params)
+    for layer in layers:
+        known = isinstance(layer, nn.Linear) and layer.bias is not None and x.ndim == 2
+        x = _linear(x, layer.weight, layer.bias) if known else layer(x)
+    return x
+
+
+def leading(chain: nn.Sequential, sides: tuple[int, ...]) -> Trunk:
+    """Return the blocks that a chain begins with, as far as the kernels know them.
+
+    sides: height and width of the inputs; the kernels pool maps of even sides only.
+    """
+    trunk = Trunk([], (), 0)
+    layers = list(chain)
+    while trunk.layers + 1 < len(layers):
+        layer, after = layers[trunk.layers : trunk.layers + 2]
+        if not (isinstance(layer, nn.Conv2d) and isinstance(after, nn.ReLU) and _plain(layer)):
+            break
+        pool = trunk.layers + 2 < len(layers) and _halves(layers[trunk.layers + 2])
+        if pool and any(side % 2 for side in sides):
+            break
+        sides = tuple(side // 2 for side in sides) if pool else sides
+        trunk = Trunk([*trunk.convolutions, layer], (*trunk.pools, pool), trunk.layers + 2 + pool)
+    return trunk
+
+
+def _plain(layer: nn.Conv2d) -> bool:
+    """Tell whether a convolution is of 3 x 3, keeps its maps' sides, and has channels that fill tiles."""
+    read, written = layer.in_channels, layer.out_channels
+    sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+    usual = layer.groups == 1 and layer.padding_mode == "zeros" and layer.bias is not None
+    fills = (
+        written >= 16
+        and (read <= 4 or read >= 16)
+        and all(n & (n - 1) == 0 for n in (written, max(read, 16)))
+    )
+    return sizes == ((3, 3), (1, 1), (1, 1), (1, 1)) and usual and fills
+
+
+def _halves(layer: nn.Module) -> bool:
+    if not isinstance(layer, nn.MaxPool2d) or layer.ceil_mode:
+        return False
+    return (layer.kernel_size, layer.stride, layer.padding, layer.dilation) == (2, 2, 0, 1)
+
+
+class _Blocks(torch.autograd.Function):
+    """Blocks of convolution, ReLU and pooling with a trial axis, and their gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, pools: tuple[bool, ...], precision: torch.dtype, *params: Tensor
+    ) -> Tensor:
+        """Return the last block's maps in float32: (trials, n, c, h, w) -> (trials, n, c', h', w')."""
+        from shels.kernels import convolution  # noqa: PLC0415
+
+        x = _pixels_first(inputs, precision)
+        weights = [_pixels_first(weight, precision) for weight in params[::2]]
+        keep = any(ctx.needs_input_grad)
+        maps, winners = [x], []
+        for weight, bias, pool in zip(weights, params[1::2], pools, strict=True):
+            x, won = convolution.forward(x, weight, bias, pool=pool)
+            if keep:
+                maps.append(x)
+                winners.append(won)
+        if keep:
+            ctx.save_for_backward(*maps, *winners, *weights)
+        return x.permute(0, 1, 4, 2, 3).to(torch.float32, memory_format=torch.contiguous_format)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        """Return the gradients of weights and biases; inputs are data and need none."""
+        from shels.kernels import convolution  # noqa: PLC0415
+
+        saved = ctx.saved_tensors
+        depth = len(saved) // 3
+        maps, winners, weights = saved[: depth + 1], saved[depth + 1 : 2 * depth + 1], saved[2 * depth + 1 :]
+        g, bias = convolution.spread(_pixels_first(gradient, maps[-1].dtype), maps[-1], winners[-1])
+        grads: list[Tensor | None] = []
+        for layer in reversed(range(depth)):
+            weight = convolution.backward_weights(g, maps[layer])
+            grads += [bias, weight.permute(0, 1, 4, 2, 3)]
+            if layer:
+                g, bias = convolution.backward_input(g, weights[layer], maps[layer], winners[layer - 1])
+        return None, None, None, *reversed(grads)
+
+
+_blocks = axis.over_trials(_Blocks.apply)
+
+
+class _Linear(torch.autograd.Function):
+    """A linear layer with a trial axis; its gradients come out laid out like its weights."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return the layer's outputs: (trials, n, in), (trials, out, in) -> (trials, n, out)."""
+        ctx.save_for_backward(inputs, weight)
+        return torch.baddbmm(bias[:, None], inputs, weight.mT)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        """Return the gradients of inputs, weight and bias."""
+        inputs, weight = ctx.saved_tensors
+        back = gradient.bmm(weight) if ctx.needs_input_grad[0] else None
+        return back, gradient.mT.bmm(inputs), gradient.sum(dim=1)
+
+
+_linear = axis.over_trials(_Linear.apply)
+
+
+def _pixels_first(value: Tensor, precision: torch.dtype) -> Tensor:
+    """Return (trials, n, c, h, w) as (trials, n, h, w, c), laid out so, without a copy where it is."""
+    return value.permute(0, 1, 3, 4, 2).to(precision).contiguous()
