@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from shels import metrics, revision, runtime, storage
 from shels.accommodation import method_of
 from shels.accommodation.proximal import proximal_sparsity
+from shels.batches import Rows, TrialData
 from shels.config import Gaussian, Proximal, Settings, TrainingSettings, to_dict
+from shels.courses import Fit, Progress
 from shels.data.preparation import Preparation, prepare_for
 from shels.data.samples import Label, Samples
 from shels.data.splits import hold_out
@@ -25,14 +27,15 @@ from shels.detection import (
     Verdicts,
     fit_temperature,
     measured_acceptance,
-    signatures,
 )
 from shels.drift import Look
 from shels.errors import DataError
+from shels.judging import exclusivity, measures_of
 from shels.model.chains import describe
 from shels.model.networks import Network, Views, build, from_chain
 from shels.runs import Checkpoint
-from shels.training import AfterStep, Fit, Progress, TrialData, fit, shels_loss
+from shels.stepping import AfterStep
+from shels.training import fit, shels_loss
 
 
 @dataclass(eq=False)
@@ -129,30 +132,17 @@ class Learner:
         known = known.only(self.classes, missing_ok=True)
         if not len(known):
             raise DataError(f"{known.origin} has no sample of the learner's classes {list(self.classes)}")
-        mine = _arrays(self.judge(known.inputs))
-        others = _arrays(self.judge(novel.inputs)) if novel is not None and len(novel) else None
-        labels = known.labels.numpy()
-        empty = np.zeros(0)
-        out: dict[str, Any] = metrics.open_set_measures(
-            labels,
-            mine["predicted"],
-            mine["novel"],
-            mine["score"],
-            novel_judged=others["novel"] if others else empty,
-            novel_scores=others["score"] if others else empty,
-        )
-        right = ~mine["novel"] & (mine["predicted"] == labels)
-        out["per_class"] = _rates(known, accepted=~mine["novel"], right=right)
-        if novel is not None and others:
-            out["per_novel_class"] = _rates(novel, rejected=others["novel"])
-        return out
+        mine = (self.judge(known.inputs), known.labels, known.classes)
+        if novel is None or not len(novel):
+            return measures_of(*mine)
+        return measures_of(*mine, self.judge(novel.inputs), novel.labels, novel.classes)
 
     def exclusivity(self, samples: Samples) -> np.ndarray[Any, Any]:
         """Return the exclusivity of each two taught classes' features over samples of theirs, Eq. (7)."""
         rows = [place for place, name in enumerate(self.taught) if name is not None]
         known = samples.only([self.taught[place] for place in rows])
         weights = self.network.head.weight.detach()[rows]
-        return _exclusivity(weights, self.features(known.inputs), known.labels.to(self.device))
+        return exclusivity(weights, self.features(known.inputs), known.labels.to(self.device))
 
     def save(self, directory: str | Path) -> None:
         """Write the learner into a directory, whole or not at all; a model already there is replaced."""
@@ -191,7 +181,8 @@ def learn(
     preparation = preparation.to(runtime.device(device))
     if chain is not None:
         settings = replace(settings, network=replace(settings.network, architecture="own"))
-    trial = TrialData(training, validation, preparation)
+    rows = [Rows(index, samples.labels[index]) for index in (training_index, validation_index)]
+    trial = TrialData(samples.inputs, rows[0], rows[1], preparation)
     store = Checkpoint(checkpoint, _about(settings, network, preparation)) if checkpoint else None
     loss_settings, after_step = _sparsity_by_steps(settings, network)
     went = fit(
@@ -272,9 +263,7 @@ def _finished(
     learner.report = _report(training, validation, went) | {
         "held_out": learner.evaluate(validation),
         "held_out_acceptance": measured_acceptance(calibrated, (rows, held)),
-        "exclusivity": metrics.mean_exclusivity(
-            _exclusivity(network.head.weight.detach(), seen.high, labels)
-        ),
+        "exclusivity": metrics.mean_exclusivity(exclusivity(network.head.weight.detach(), seen.high, labels)),
         "calibration_seconds": time.perf_counter() - began,
         "taken_in": [],
     }
@@ -296,11 +285,6 @@ def _detection(
     )
 
 
-def _exclusivity(weights: Tensor, features: Tensor, labels: Tensor) -> np.ndarray[Any, Any]:
-    means = signatures(features, labels, len(weights))
-    return metrics.exclusivity(metrics.active_features(means.cpu().numpy(), weights.cpu().numpy()))
-
-
 def _report(training: Samples, validation: Samples, went: Fit) -> dict[str, Any]:
     return {
         "training_samples": len(training),
@@ -310,21 +294,3 @@ def _report(training: Samples, validation: Samples, went: Fit) -> dict[str, Any]
         "stopped_early": went.stopped_early,
         "seconds": went.seconds,
     }
-
-
-def _arrays(verdicts: Verdicts) -> dict[str, np.ndarray[Any, Any]]:
-    names = ("predicted", "score", "threshold", "p_value", "novel")
-    return {name: getattr(verdicts, name).cpu().numpy() for name in names}
-
-
-def _rates(samples: Samples, **marks: np.ndarray[Any, Any]) -> dict[str, dict[str, float]]:
-    """Return, for each class that has samples, their count and the share under each mark."""
-    labels = samples.labels.numpy()
-    out: dict[str, dict[str, float]] = {}
-    for position, name in enumerate(samples.classes):
-        mine = labels == position
-        if mine.any():
-            out[str(name)] = {"samples": int(mine.sum())} | {
-                k: float(v[mine].mean()) for k, v in marks.items()
-            }
-    return out

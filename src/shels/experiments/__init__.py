@@ -1,0 +1,1 @@
+"""Experiments as values: trials, their results, the paper's catalogue, statistics, and what runs them."""

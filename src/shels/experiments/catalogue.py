@@ -1,0 +1,157 @@
+"""The experiments by name: which classes are known, which novel, and with what settings, trial by trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from shels.config import Adam, MeanMinusSd, Precision, Settings, TrainingSettings
+from shels.data.samples import Label
+from shels.data.sources import named_set
+from shels.data.splits import AUTHORS_ORDERS, authors_split, draw_classes
+from shels.errors import SettingsError, unknown_name
+from shels.experiments.methods import Method
+from shels.experiments.trials import Trial
+from shels.presets import DEFAULT, PAPER
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One row of a table: what its trials have in common.
+
+    title: for people. known_data, novel_data: data sets; within a data set both are the same.
+    paired: whether methods are compared seed by seed, on the same classes (within); across data sets all
+    trials have the same classes, and the paper compares them as independent.
+    settings: what a method starts from. known_count: how many classes are known; None takes all of
+    known_data, and all of novel_data as novel.
+    """
+
+    name: str
+    title: str
+    known_data: str
+    novel_data: str
+    paired: bool
+    settings: Settings
+    known_count: int | None = None
+
+    def classes(self, seed: int) -> tuple[tuple[Label, ...], tuple[Label, ...]]:
+        """Return the known and the novel classes of a trial, the same for every method.
+
+        Of ten classes the trials 0-9 take the authors' orders, the first ones known. Later trials draw their
+        classes from the seed; so do all of GTSRB, whose orders the paper does not give.
+        """
+        known = tuple(range(named_set(self.known_data).class_count))
+        if self.known_count is None:
+            return known, tuple(range(named_set(self.novel_data).class_count))
+        if len(known) == 10 and seed < len(AUTHORS_ORDERS):
+            split = authors_split(seed, self.known_count)
+        else:
+            split = draw_classes(known, self.known_count, seed)
+        return split.known, split.novel
+
+    def trials(
+        self,
+        method: Method,
+        count: int,
+        *,
+        epochs: int | None = None,
+        weights: str | None = None,
+        precision: Precision = "float32",
+    ) -> list[Trial]:
+        """Return the trials 0 to count - 1 of a method; the first ones are the same whatever the count.
+
+        epochs: another length of training. weights: a file of VGG16's pretrained weights, for experiments
+        that train VGG16; others go without. precision: what convolutions multiply in. All three make other
+        trials.
+        """
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise SettingsError(f"the number of trials must be a whole number, 1 or more, got {count!r}")
+        settings = method.settings(_changed(self.settings, epochs, weights))
+        sets = (self.known_data, self.novel_data)
+        return [
+            Trial(self.name, method.name, seed, *sets, *self.classes(seed), settings, precision)
+            for seed in range(count)
+        ]
+
+
+def _changed(settings: Settings, epochs: int | None, weights: str | None) -> Settings:
+    if epochs is not None:
+        settings = replace(settings, training=replace(settings.training, epochs=epochs, steps=None))
+    if weights is not None and settings.network.architecture == "vgg16":
+        settings = replace(settings, network=replace(settings.network, weights=weights))
+    return settings
+
+
+def _within(name: str, short: str, known_count: int) -> Experiment:
+    classes = named_set(name).class_count
+    title = f"{short}: {known_count} of {classes} classes known, the others novel"
+    return Experiment(f"within/{name}", title, name, name, True, PAPER[name], known_count)
+
+
+def _across(known: str, novel: str) -> Experiment:
+    title = f"{_SHORT[known]} known, {_SHORT[novel]} novel"
+    settings = PAPER.get(f"{known}-across", PAPER[known])  # CIFAR10 trains another network across data sets
+    return Experiment(f"across/{known}-{novel}", title, known, novel, False, settings)
+
+
+_SHORT = {"mnist": "MNIST", "fmnist": "FMNIST", "svhn": "SVHN", "cifar10": "CIFAR10", "gtsrb": "GTSRB"}
+
+# Tables 1 and 2, in the order of the paper's data sets; class counts from its section on detection.
+_PAPER = (
+    *(_within(name, short, 23 if name == "gtsrb" else 5) for name, short in _SHORT.items()),
+    _across("mnist", "fmnist"),
+    _across("fmnist", "mnist"),
+    _across("gtsrb", "cifar10"),
+    _across("gtsrb", "svhn"),
+    _across("svhn", "cifar10"),
+    _across("svhn", "gtsrb"),
+    _across("cifar10", "gtsrb"),
+    _across("cifar10", "svhn"),
+)
+
+# The paper's rule on scikit-learn's digits, with a network for 8 x 8 pixels: two seconds a trial on a CPU.
+_DIGITS = Experiment(
+    "within/digits",
+    "digits: 5 of 10 classes known, the others novel (needs no download; not in the paper)",
+    "digits",
+    "digits",
+    True,
+    replace(
+        DEFAULT,
+        training=TrainingSettings(Adam(1e-3), batch_size=32, steps=300, check_every=100),
+        rule=MeanMinusSd(k=1.0),
+    ),
+    5,
+)
+
+CATALOGUE: dict[str, Experiment] = {each.name: each for each in (*_PAPER, _DIGITS)}
+"""Every experiment that can be run, by its name."""
+
+FAMILIES: dict[str, tuple[Experiment, ...]] = {
+    "within": tuple(each for each in _PAPER if each.paired),
+    "across": tuple(each for each in _PAPER if not each.paired),
+    "paper": _PAPER,
+}
+"""Names for several experiments at once; the digits are in none, as the paper does not have them."""
+
+_LATER = ("incremental", "open-world", "exclusivity", "group-sparsity")
+
+
+def find_experiments(names: Iterable[str]) -> list[Experiment]:
+    """Return the experiments of these names, each once, in the order asked for.
+
+    A name is one of CATALOGUE or of FAMILIES; a family gives its experiments in the catalogue's order.
+    """
+    found = [each for name in names for each in _named(name)]
+    return list({each.name: each for each in found}.values())
+
+
+def _named(name: str) -> tuple[Experiment, ...]:
+    if name in CATALOGUE:
+        return (CATALOGUE[name],)
+    if name in FAMILIES:
+        return FAMILIES[name]
+    choices = (*FAMILIES, *CATALOGUE)
+    if name.partition("/")[0] in _LATER:
+        raise SettingsError(f"experiment {name!r} is not there yet (choose from: {', '.join(choices)})")
+    raise SettingsError(unknown_name("experiment", name, choices))

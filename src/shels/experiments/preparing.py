@@ -1,0 +1,61 @@
+"""Trainings: the networks and data that trials need, before anything is computed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shels.batches import Rows, TrialData
+from shels.config import TrainingSettings, to_dict
+from shels.data.preparation import prepare_for
+from shels.data.samples import DataSet
+from shels.data.splits import hold_out_labels
+from shels.errors import DataError
+from shels.experiments.trials import Trial
+from shels.model.networks import Network, build
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """One network to train, and the trials that will be judged on it."""
+
+    trials: Sequence[Trial]
+    network: Network
+    data: TrialData
+    settings: TrainingSettings
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """A digest of all that decides the trained network."""
+        trial = self.trials[0]
+        settings = [to_dict(trial.settings.network), to_dict(trial.settings.training)]
+        text = json.dumps([trial.known_data, list(trial.known), trial.seed, settings], sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def prepared(trials: Sequence[Trial], known: DataSet, inputs: Tensor, device: torch.device) -> Training:
+    """Return the training of trials that share a network: its classes' rows of the inputs, some held out.
+
+    inputs: the known data set's training inputs, where the network will compute; all trainings share them.
+    """
+    trial, settings = trials[0], trials[0].settings
+    index, labels = known.train.places(trial.known)
+    empty = [name for place, name in enumerate(trial.known) if not (labels == place).any()]
+    if empty:
+        raise DataError(f"{known.train.origin}: class {empty[0]!r} has no sample to train on")
+    groups = None if known.train.groups is None else known.train.groups[index]
+    kept, held = hold_out_labels(labels, groups, settings.training.validation_share, trial.seed)
+    if not len(held):
+        raise DataError(f"{known.train.origin}: nothing can be held out; every class needs 2 samples or more")
+    like = known.train.inputs[index[kept]] if known.train.inputs.ndim == 2 else known.train.inputs[:1]
+    preparation = prepare_for(like, settings.network).to(device)
+    network = build(settings.network, preparation.shape, len(trial.known), trial.seed).to(device)
+    training, validation = (Rows(index[part], labels[part]) for part in (kept, held))
+    data = TrialData(inputs, training, validation, preparation)
+    return Training(trials, network, data, settings.training, trial.seed)

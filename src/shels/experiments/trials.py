@@ -1,0 +1,109 @@
+"""Trials: what an experiment is made of, and what each leaves behind, as plain values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from shels.config import Precision, Settings, from_dict, to_dict
+from shels.data.samples import Label
+from shels.errors import DataError
+
+MEASURES = ("known_accuracy", "novel_accuracy", "combined_accuracy", "auroc")
+"""The paper's four, in the order of its tables."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training and one measurement: everything that decides its figures, and nothing else.
+
+    experiment: "within/fmnist". method: "shels". seed: the number of the trial, from 0; trials of one
+    experiment with the same seed share their split, whatever their method.
+    known_data, novel_data: names of the data sets that the known and the novel classes come from.
+    known, novel: those classes, in the order of the labels.
+    precision: what convolutions multiply in, "float32" or on a GPU also "bfloat16".
+    """
+
+    experiment: str
+    method: str
+    seed: int
+    known_data: str
+    novel_data: str
+    known: tuple[Label, ...]
+    novel: tuple[Label, ...]
+    settings: Settings
+    precision: Precision = "float32"
+
+    def identity(self) -> dict[str, Any]:
+        """Return what tells this trial from every other, as plain data; a changed setting changes it."""
+        return {
+            "experiment": self.experiment,
+            "method": self.method,
+            "seed": self.seed,
+            "known_data": self.known_data,
+            "novel_data": self.novel_data,
+            "known": list(self.known),
+            "novel": list(self.novel),
+            "settings": to_dict(self.settings),
+            "precision": self.precision,
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of the identity: two trials with the same key are the same trial."""
+        text = json.dumps(self.identity(), sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+    @staticmethod
+    def from_identity(data: Mapping[str, Any]) -> Trial:
+        """Return the trial that `identity` told of."""
+        try:
+            values = {name: data[name] for name in Trial.__dataclass_fields__}
+        except KeyError as error:
+            raise DataError(f"a record of a trial lacks {error.args[0]!r}") from error
+        values["known"], values["novel"] = tuple(values["known"]), tuple(values["novel"])
+        return Trial(**values | {"settings": from_dict(values["settings"])})
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What a trial came to.
+
+    metrics: fractions 0-1, the paper's four among them. details: what a report draws: "per_class" and
+    "per_novel_class" ({class: {"samples": n, rate: share}}), "exclusivity" (a matrix), "checks" (how training
+    went, a table of `Check` fields per validation), "stages" (seconds by stage), "stacked" (how many trials
+    were trained together), "precision". seconds: this trial's share of the time of all trained together.
+    versions: of shels, torch, python.
+    """
+
+    trial: Trial
+    metrics: dict[str, float]
+    seconds: float
+    device: str
+    versions: dict[str, str]
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """Return the result as plain data, one line of a log."""
+        own = {name: getattr(self, name) for name in ("metrics", "seconds", "device", "versions", "details")}
+        return self.trial.identity() | own
+
+    @staticmethod
+    def from_record(data: Mapping[str, Any]) -> TrialResult:
+        """Return the result that `record` told of."""
+        trial = Trial.from_identity(data)
+        try:
+            return TrialResult(
+                trial,
+                dict(data["metrics"]),
+                float(data["seconds"]),
+                str(data["device"]),
+                dict(data["versions"]),
+                dict(data.get("details", {})),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"a record of {trial.experiment} cannot be read: {error}") from error
