@@ -25,7 +25,7 @@ test-gpu: .venv/.installed-dev
 	$(BIN)/python -m pytest -m gpu
 
 bench: .venv/.installed
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python -m shels bench
 
 install: .venv/.installed-dev
 

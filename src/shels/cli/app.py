@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 
 from shels._version import __version__
-from shels.cli import accommodate, data, demo, detect, evaluate, inspect, revise, run, train
+from shels.cli import (
+    accommodate,
+    bench,
+    data,
+    demo,
+    detect,
+    evaluate,
+    inspect,
+    report,
+    reproduce,
+    revise,
+    run,
+    train,
+)
 from shels.cli.outcome import Commands
 
 app = typer.Typer(
@@ -25,7 +38,8 @@ shels train digits --known 0,1,2,3,4 --out m   learn five digits
 shels evaluate m digits                        the other five are novel
 shels detect m photo.png                       a class, or novel?
 shels accommodate m cows/ --name cow           learn one class more
-shels run m digits                             find and learn what is new""",
+shels run m digits                             find and learn what is new
+shels reproduce within/digits --out results    the paper's experiment, on digits""",
 )
 
 
@@ -65,4 +79,7 @@ app.command("accommodate", epilog=accommodate.EXAMPLES)(accommodate.accommodate)
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
 app.command("revise", epilog=revise.EXAMPLES)(revise.revise)
+app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
+app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 app.add_typer(data.app, name="data")

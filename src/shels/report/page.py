@@ -7,9 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
-Cell: TypeAlias = str | int | float | None
+from shels.report.style import STYLE
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A cell with a meaning: the best of its kind, quiet beside others, or an answer to a question.
+
+    after: what hangs behind the text and does not shift it, such as the stars of a test.
+    """
+
+    text: str
+    kind: Literal["plain", "best", "quiet", "yes", "no"] = "plain"
+    after: str = ""
+
+
+Cell: TypeAlias = str | int | float | Mark | None
 """A float is a share and is shown as 95.1 %; other numbers are counts; None has no value."""
 
 
@@ -25,11 +40,23 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under column titles: the first column to the left, the others to the right."""
+    """Rows under column titles: the first `left` columns to the left, the others to the right.
+
+    note: what stands below it. merged: neighbouring rows that begin alike share their first cell.
+    """
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
+    note: str = ""
+    left: int = 1
+    merged: bool = False
+
+    def runs(self) -> list[list[Sequence[Cell]]]:
+        """Return the rows, those together that share their first cell."""
+        if not self.merged:
+            return [[row] for row in self.rows]
+        return [list(run) for _, run in groupby(self.rows, key=lambda row: row[0])]
 
 
 @dataclass(frozen=True)
@@ -54,7 +81,15 @@ class Gallery:
     thumbnails: Sequence[Thumbnail] = ()
 
 
-Block: TypeAlias = str | Figure | Table | Gallery
+@dataclass(frozen=True)
+class Fold:
+    """Blocks that a reader sees on request, under a title."""
+
+    title: str
+    blocks: Sequence[str | Figure | Table | Gallery]
+
+
+Block: TypeAlias = str | Figure | Table | Gallery | Fold
 
 
 @dataclass(frozen=True)
@@ -67,7 +102,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """All that a page says. facts: headline figures, each with its name. details: tables folded away."""
+    """All that a page says. facts: headline figures, each with its name. details: tables folded away.
+
+    contents: whether a list of the sections stands before them.
+    """
 
     title: str
     lead: str
@@ -75,6 +113,7 @@ class Page:
     facts: Sequence[tuple[str, str]] = ()
     details: Sequence[Table] = ()
     footer: str = ""
+    contents: bool = False
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -90,7 +129,8 @@ def html(page: Page) -> str:
     body = [
         f"<header><h1>{escape(page.title)}</h1><p class='lead'>{escape(page.lead)}</p></header>",
         f"<dl class='facts'>{facts}</dl>" if facts else "",
-        *(_section(section) for section in page.sections),
+        _contents(page.sections) if page.contents else "",
+        *(_section(section, place if page.contents else None) for place, section in enumerate(page.sections)),
         _details(page.details),
         f"<footer>{escape(page.footer)}</footer>" if page.footer else "",
     ]
@@ -98,18 +138,31 @@ def html(page: Page) -> str:
         "<!DOCTYPE html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
         f"<meta http-equiv='Content-Security-Policy' content=\"{_POLICY}\">\n"
-        f"<title>{escape(page.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{escape(page.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(part for part in body if part)
         + "\n</main>\n</body>\n</html>\n"
     )
 
 
-def _section(section: Section) -> str:
+def _contents(sections: Sequence[Section]) -> str:
+    links = (
+        f"<a href='#part-{place}'>{escape(each.title.partition(':')[0])}</a>"
+        for place, each in enumerate(sections)
+    )
+    return f"<nav aria-label='Contents'>{' '.join(links)}</nav>"
+
+
+def _section(section: Section, place: int | None) -> str:
+    start = "<section>" if place is None else f"<section id='part-{place}'>"
+    return f"{start}\n<h2>{escape(section.title)}</h2>\n{_blocks(section.blocks)}\n</section>"
+
+
+def _blocks(blocks: Sequence[Block]) -> str:
     parts = []
-    for drawn, blocks in groupby(section.blocks, key=lambda block: isinstance(block, Figure)):
-        inner = "\n".join(_block(block) for block in blocks)
+    for drawn, run in groupby(blocks, key=lambda block: isinstance(block, Figure)):
+        inner = "\n".join(_block(block) for block in run)
         parts.append(f"<div class='figures'>{inner}</div>" if drawn else inner)
-    return f"<section>\n<h2>{escape(section.title)}</h2>\n" + "\n".join(parts) + "\n</section>"
+    return "\n".join(parts)
 
 
 def _block(block: Block) -> str:
@@ -117,6 +170,8 @@ def _block(block: Block) -> str:
         return _figure(block)
     if isinstance(block, Table):
         return _table(block)
+    if isinstance(block, Fold):
+        return f"<details><summary>{escape(block.title)}</summary>\n{_blocks(block.blocks)}\n</details>"
     return _gallery(block) if isinstance(block, Gallery) else f"<p>{escape(block)}</p>"
 
 
@@ -130,21 +185,46 @@ def _figure(figure: Figure) -> str:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in table.columns)
-    rows = "".join(f"<tr>{_row(row)}</tr>" for row in table.rows)
+    head = "".join(
+        f"<th scope='col'{_side(place, table)}>{escape(name)}</th>"
+        for place, name in enumerate(table.columns)
+    )
+    between = "</tbody><tbody>" if table.merged else ""
+    body = between.join(_run(rows, table) for rows in table.runs())
     caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
-    inner = f"{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
-    return f"<div class='scroll'><table>{inner}</table></div>"
+    inner = f"{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    note = f"<p class='note'>{escape(table.note)}</p>" if table.note else ""
+    start = "<table class='grouped'>" if table.merged else "<table>"
+    return f"<div class='scroll'>{start}{inner}</table></div>{note}"
 
 
-def _row(row: Sequence[Cell]) -> str:
-    first, *others = (escape(_shown(cell)) for cell in row)
-    return f"<th scope='row'>{first}</th>" + "".join(f"<td>{cell}</td>" for cell in others)
+def _run(rows: Sequence[Sequence[Cell]], table: Table) -> str:
+    """Return rows whose first cell stands once for all of them."""
+    scope = "scope='row'" if len(rows) == 1 else f"scope='rowgroup' rowspan='{len(rows)}'"
+    lines = [
+        "".join(f"<td{_side(place, table)}>{_cell(cell)}</td>" for place, cell in enumerate(row) if place)
+        for row in rows
+    ]
+    return f"<tr><th {scope}>{_cell(rows[0][0])}</th>" + "</tr><tr>".join(lines) + "</tr>"
 
 
-def _shown(cell: Cell) -> str:
+def _side(place: int, table: Table) -> str:
+    return " class='left'" if 0 < place < table.left else ""
+
+
+def _cell(cell: Cell) -> str:
+    if not isinstance(cell, Mark):
+        return escape(shown(cell))
+    after = f"<span class='after'>{escape(cell.after)}</span>" if cell.after else ""
+    return f"<span class='{cell.kind}'>{escape(cell.text)}</span>{after}"
+
+
+def shown(cell: Cell) -> str:
+    """Return what a reader sees in a cell."""
     if cell is None:
         return "–"
+    if isinstance(cell, Mark):
+        return f"{cell.text} {cell.after}".strip()
     if isinstance(cell, float):
         return percent(cell)
     return cell if isinstance(cell, str) else f"{cell:,}"
@@ -171,69 +251,3 @@ def _details(tables: Sequence[Table]) -> str:
 
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-
-_STYLE = """
-:root { color-scheme: light; }
-* { box-sizing: border-box; }
-body { margin: 0; background: #fff; color: #1d2329; line-height: 1.6; font-size: 17px;
-  font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif;
-  -webkit-text-size-adjust: 100%; overflow-wrap: break-word; }
-main { max-width: 900px; margin: 0 auto; padding: 56px 24px 48px; }
-h1 { font-size: 2.1rem; line-height: 1.2; letter-spacing: -0.015em; margin: 0 0 14px; font-weight: 680; }
-h2 { font-size: 1.35rem; line-height: 1.3; margin: 0 0 10px; font-weight: 650; }
-h3 { font-size: 1rem; margin: 22px 0 10px; font-weight: 650; }
-h3 small { font-weight: 400; color: #5b6671; font-size: .9rem; margin-left: 6px; }
-p { margin: 0 0 14px; max-width: 44em; }
-.lead { font-size: 1.18rem; line-height: 1.5; color: #46515c; margin: 0; }
-section { margin-top: 48px; }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 0 28px;
-  margin: 32px 0 0; }
-.facts div { display: flex; flex-direction: column-reverse; justify-content: flex-end;
-  border-top: 2px solid #0072b2; padding: 10px 0 14px; }
-.facts dd { margin: 0; font-size: 1.9rem; line-height: 1.2; font-weight: 640; letter-spacing: -0.01em;
-  font-variant-numeric: tabular-nums; }
-.facts dt { font-size: .88rem; line-height: 1.35; color: #5b6671; }
-.figures { display: flex; flex-wrap: wrap; gap: 20px 32px; margin: 18px 0 20px; }
-figure { margin: 0; }
-.drawing { flex: 1 1 340px; min-width: 0; break-inside: avoid; }
-.drawing.wide { flex-basis: 100%; }
-.drawing svg { display: block; width: 100%; height: auto; }
-.drawing svg text { font-family: inherit !important; font-variant-numeric: tabular-nums; }
-figcaption { font-size: .88rem; line-height: 1.45; color: #5b6671; margin-top: 8px; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .92rem; line-height: 1.4; min-width: min(100%, 480px);
-  margin: 14px 0 20px; font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 650; padding-bottom: 6px; }
-th, td { padding: 6px 0 6px 28px; text-align: right; border-bottom: 1px solid #e3e7ea; }
-thead th { font-weight: 500; color: #5b6671; border-bottom: 1.5px solid #8a949d; vertical-align: bottom; }
-th:first-child { text-align: left; padding-left: 0; font-weight: 500; }
-.gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(58px, 1fr)); gap: 12px 10px;
-  max-width: 860px; }
-.gallery figure { max-width: 76px; break-inside: avoid; }
-.gallery img { display: block; width: 100%; image-rendering: pixelated; border-radius: 3px;
-  border: 1px solid #d5dade; }
-.gallery figcaption { font-size: .75rem; line-height: 1.35; margin-top: 4px; }
-.gallery span { display: block; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.gallery span:first-child { color: #1d2329; font-weight: 600; }
-details { margin-top: 48px; border-top: 1px solid #d5dade; padding-top: 14px; }
-summary { cursor: pointer; font-weight: 650; }
-details td { overflow-wrap: anywhere; }
-footer { margin-top: 32px; font-size: .85rem; color: #5b6671; }
-@media (max-width: 560px) {
-  body { font-size: 16px; }
-  main { padding: 32px 16px; }
-  h1 { font-size: 1.65rem; }
-  .facts { grid-template-columns: 1fr 1fr; gap: 0 20px; }
-  .facts dd { font-size: 1.55rem; }
-  .drawing.wide svg { min-width: 600px; }
-  table { font-size: .82rem; }
-  th, td { padding-left: 10px; }
-}
-@media print {
-  body { font-size: 10.5pt; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-  main { max-width: none; padding: 0; }
-  section { margin-top: 24pt; }
-  h2, h3 { break-after: avoid; }
-  tr { break-inside: avoid; }
-}
-"""

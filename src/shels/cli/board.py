@@ -1,0 +1,123 @@
+"""The table of `shels reproduce`: in a terminal it stays in place, elsewhere each trial gets a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from shels.cli.display import results, say, share_bar, table
+from shels.cli.standing import SHORT, Row, Standing, seeds, time_line, trial_line
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shels.experiments.engine import Advance
+    from shels.experiments.trials import Trial
+
+LEGEND = "Percent, mean ± sd over trials."
+BESIDE = "Below them the paper's, with ✓ where our mean lies within one sd of theirs."
+
+
+class Board:
+    """A run of experiments as the user sees it."""
+
+    def __init__(self, standing: Standing, *, quiet: bool) -> None:
+        self.standing = standing
+        self._quiet = quiet
+        self._console = results()
+        self._lock = Lock()  # the table is drawn by a thread of its own, so that its clock never stands still
+        self._live: Live | None = None
+        if self._console.is_terminal and not quiet:
+            self._live = Live(self, console=self._console, transient=True, refresh_per_second=2)
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take the table away, so that something else can be said."""
+        if self._live is not None:
+            self._live.stop()
+
+    def take(self, advance: Advance) -> None:
+        """Show what the engine tells."""
+        with self._lock:
+            self.standing.take(advance)
+        if advance.kind == "failed":
+            say(f"failed: {_named(advance.trials)}: {advance.message}")
+        elif advance.result is not None and self._live is None and not self._quiet:
+            progress = f"{self.standing.done}/{self.standing.wanted}"
+            typer.echo(f"{progress} {trial_line(advance.result)}, {advance.result.seconds:.1f} s")
+
+    def __rich__(self) -> Group:
+        """Return the table and the line below it as of now."""
+        with self._lock:
+            rows = list(self.standing.rows.values())
+            lines = 2 if self._console.width >= 100 else 3  # of a row, where "method, state" takes two
+            shown = _most_telling(rows, max((self._console.height - 8) // lines, 1))
+            hidden = len(rows) - len(shown)
+            whole = sum(not row.missing for row in rows)
+            more = [Text(f"and {hidden} more rows; {whole} of all {len(rows)} are done")] if hidden else []
+            line = Text(f"{share_bar(self.standing.share, 2)} {time_line(self.standing)}")
+            return Group(standing_table(shown), *more, line)
+
+    def final(self) -> None:
+        """Show the table that stays."""
+        rows = list(self.standing.rows.values())
+        self._console.print(standing_table(rows))
+        compared = any(row.published(measure) for row in rows for measure in SHORT)
+        typer.echo(f"{LEGEND} {BESIDE}" if compared else LEGEND)
+
+
+def standing_table(rows: Sequence[Row]) -> Table:
+    """Return rows as a table: our figures so far, and the paper's below them."""
+    columns = tuple(SHORT.values())
+    return table("experiment", "done", *columns, rows=map(_cells, rows), numbers=columns)
+
+
+def _cells(row: Row) -> list[str]:
+    cells, any_published = [], False
+    for measure in SHORT:
+        ours, theirs = row.summary(measure), row.published(measure)
+        any_published |= theirs is not None
+        mark = "✓" if ours and theirs and theirs.contains(ours.mean) else ""
+        below = f"{mark}{_spread(theirs.mean, theirs.sd)}" if theirs else ""
+        cells.append(f"{_spread(ours.mean, ours.sd) if ours else '–'}\n{below}")
+    done = f"{len(row.results)}/{len(row.trials)}\n{'paper' if any_published else ''}"
+    return [f"{row.trials[0].experiment}\n{row.trials[0].method}, {row.state}", done, *cells]
+
+
+def _spread(mean: float, sd: float | None) -> str:
+    return f"{100 * mean:.1f}" if sd is None else f"{100 * mean:.1f}±{100 * sd:.1f}"
+
+
+def _most_telling(rows: Sequence[Row], most: int) -> list[Row]:
+    """Return as many rows as fit: those under way first, then failed, begun, waiting; in the old order."""
+
+    def dullness(row: Row) -> int:
+        signs = (row.now, row.failed, row.results and row.missing, row.missing)
+        return next((place for place, sign in enumerate(signs) if sign), len(signs))
+
+    kept = sorted(range(len(rows)), key=lambda place: dullness(rows[place]))[:most]
+    return [rows[place] for place in sorted(kept)]
+
+
+def _named(trials: Sequence[Trial]) -> str:
+    """Return trials in short: within/svhn shels 0-9, within/svhn linear-head 0-9."""
+    rows: dict[tuple[str, str], list[Trial]] = {}
+    for trial in trials:
+        rows.setdefault((trial.experiment, trial.method), []).append(trial)
+    return ", ".join(f"{experiment} {method} {seeds(some)}" for (experiment, method), some in rows.items())

@@ -1,0 +1,287 @@
+"""How a run of experiments stands: what is done, what it came to, and how long the rest may take."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shels.cli.display import percent
+from shels.experiments.published import Published, published
+from shels.experiments.statistics import Summary, summary
+from shels.experiments.trials import MEASURES, Trial, TrialResult
+
+if TYPE_CHECKING:
+    from shels.experiments.engine import Advance
+    from shels.experiments.records import Records
+
+SHORT = dict(zip(MEASURES, ("known", "novel", "combined", "AUROC"), strict=True))
+"""The four measures as the columns of a table call them."""
+
+_ENOUGH = 0.01  # the share of a stack that must be done before its speed says anything
+
+
+@dataclass
+class Row:
+    """One experiment by one method: the trials wanted, and what has become of them.
+
+    results, failed: by the trial's key. now: what is being done with some of them.
+    """
+
+    trials: list[Trial] = field(default_factory=list)
+    results: dict[str, TrialResult] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    now: str = ""
+
+    @property
+    def missing(self) -> list[Trial]:
+        """The trials that have no result."""
+        return [trial for trial in self.trials if trial.key not in self.results]
+
+    @property
+    def state(self) -> str:
+        """What is happening to it, in a word or two."""
+        if self.now:
+            return self.now
+        if self.failed:
+            return f"{len(self.failed)} failed"
+        return "waiting" if self.missing else "done"
+
+    def reason(self, trial: Trial) -> str:
+        """Return why a trial has no result."""
+        return self.failed.get(trial.key, "not run")
+
+    def published(self, measure: str) -> Published | None:
+        """Return the paper's figure, where it has one."""
+        return published(self.trials[0].experiment, self.trials[0].method, measure)
+
+    def summary(self, measure: str) -> Summary | None:
+        """Return mean and spread of a measure so far; None before there is a figure."""
+        values = [result.metrics.get(measure, math.nan) for result in self.results.values()]
+        finite = [value for value in values if math.isfinite(value)]
+        return summary(finite) if finite else None
+
+
+class Left(NamedTuple):
+    """How long the rest should take: seconds for what can be told, and how many trials nothing tells of."""
+
+    seconds: float
+    unknown: int
+
+
+class Standing:
+    """The trials of a run, row by row, kept up with what the engine tells.
+
+    clock: seconds that go on, whatever the time of day.
+    """
+
+    def __init__(
+        self, trials: Sequence[Trial], records: Records, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.rows: dict[tuple[str, str], Row] = {}
+        self.clock = clock
+        self.began = clock()
+        self.fresh: list[TrialResult] = []
+        self._stack = _Stack(())
+        for trial in trials:
+            row = self.rows.setdefault((trial.experiment, trial.method), Row())
+            row.trials.append(trial)
+            found = records.find(trial)
+            if found is not None:
+                row.results[trial.key] = found
+
+    @property
+    def wanted(self) -> int:
+        """How many trials were asked for."""
+        return sum(len(row.trials) for row in self.rows.values())
+
+    @property
+    def done(self) -> int:
+        """How many of them have a result."""
+        return sum(len(row.results) for row in self.rows.values())
+
+    @property
+    def missing(self) -> list[Trial]:
+        """The trials without a result, in the order asked for."""
+        return [trial for row in self.rows.values() for trial in row.missing]
+
+    @property
+    def share(self) -> float:
+        """How much of the run is done, 0-1, each trial counted alike."""
+        under_way = self._stack.share * len(self._under_way())
+        return (self.done + under_way) / max(self.wanted, 1)
+
+    def take(self, advance: Advance) -> None:
+        """Note what the engine tells."""
+        if advance.kind == "finished" and advance.result is not None:
+            self.fresh.append(advance.result)
+            self._row(advance.result.trial).results[advance.result.trial.key] = advance.result
+        elif advance.kind == "failed":
+            for trial in advance.trials:
+                self._row(trial).failed[trial.key] = advance.message
+        else:
+            self._stack = self._stack.after(advance, self.clock())
+        self._say_what_goes_on(advance)
+
+    def left(self) -> Left:
+        """Return how long the rest should take, by nothing but the work of this run.
+
+        The stack under way is taken to go on at its pace. A trial yet to come is taken to cost what those of
+        its experiment cost; before there is one, it is counted as unknown.
+        """
+        under_way, rest = self._under_way(), self._stack.left(self.clock())
+        costs = self._costs()
+        keys = {trial.key for trial in under_way}
+        coming = [trial for trial in self._to_come() if trial.key not in keys]
+        told = [costs[trial.experiment] for trial in coming if trial.experiment in costs]
+        unknown = len(coming) - len(told) + (len(under_way) if rest is None else 0)
+        return Left(sum(told) + (rest or 0.0) * bool(under_way), unknown)
+
+    def _costs(self) -> dict[str, float]:
+        """Return what a trial of each experiment costs, by its finished ones, else by the stack's pace."""
+        costs = {}
+        total = self._stack.total()
+        if total is not None:
+            costs = {trial.experiment: total / len(self._stack.trials) for trial in self._stack.trials}
+        by_experiment: dict[str, list[float]] = {}
+        for result in self.fresh:
+            by_experiment.setdefault(result.trial.experiment, []).append(result.seconds)
+        return costs | {name: fmean(seconds) for name, seconds in by_experiment.items()}
+
+    def _to_come(self) -> list[Trial]:
+        return [trial for trial in self.missing if trial.key not in self._row(trial).failed]
+
+    def _under_way(self) -> list[Trial]:
+        waiting = {trial.key for trial in self._to_come()}
+        return [trial for trial in self._stack.trials if trial.key in waiting]
+
+    def _row(self, trial: Trial) -> Row:
+        return self.rows[trial.experiment, trial.method]
+
+    def _say_what_goes_on(self, advance: Advance) -> None:
+        for row in self.rows.values():
+            row.now = ""
+        doing = "loading" if advance.kind == "loading" else "measuring"
+        if advance.kind == "training":
+            doing = f"training {100 * advance.share:.0f} %"
+        for trial in self._under_way():
+            self._row(trial).now = doing
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """The trials that are trained together now, and the pace at which it goes.
+
+    first, share: the share of their work that was done when it was first told, and the last time.
+    began, told: when that was. training: whether it is past loading, from where on the pace counts.
+    """
+
+    trials: tuple[Trial, ...]
+    first: float = 0.0
+    share: float = 0.0
+    began: float = 0.0
+    told: float = 0.0
+    training: bool = False
+
+    def after(self, advance: Advance, now: float) -> _Stack:
+        """Return how it stands after more was told; other trials are another stack.
+
+        Loading data says nothing of the pace, and of a training that was resumed a share was done before.
+        """
+        if advance.trials == self.trials and self.training:
+            return replace(self, share=max(self.share, advance.share), told=now)
+        training = advance.kind != "loading"
+        return _Stack(advance.trials, advance.share, advance.share, now, now, training)
+
+    def total(self) -> float | None:
+        """Return the seconds that all of the work takes at this pace; None before there is one."""
+        if self.share - self.first < _ENOUGH:
+            return None
+        return (self.told - self.began) / (self.share - self.first)
+
+    def left(self, now: float) -> float | None:
+        """Return the seconds that are left of it."""
+        total = self.total()
+        return None if total is None else max(total * (1 - self.share) - (now - self.told), 0.0)
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it: 42 s, 3 min 05 s, 2 h 10 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def time_line(standing: Standing) -> str:
+    """Return how far a run is and how long it may take, in one line."""
+    spent = duration(standing.clock() - standing.began)
+    text = f"{standing.done} of {standing.wanted} trials done, {spent} so far"
+    left = standing.left()
+    if not standing.missing:
+        return text
+    if left.unknown and not left.seconds:
+        return f"{text}, time left not known yet"
+    if left.unknown:
+        return f"{text}, over {duration(left.seconds)} left: nothing is known yet of {left.unknown} trials"
+    return f"{text}, about {duration(left.seconds)} left"
+
+
+def trial_line(result: TrialResult) -> str:
+    """Return what a trial came to, in one line."""
+    trial = result.trial
+    figures = (f"{SHORT[measure]} {percent(result.metrics.get(measure))}" for measure in MEASURES)
+    return f"{trial.experiment} {trial.method} trial {trial.seed}: {', '.join(figures)}"
+
+
+def document_of(standing: Standing) -> dict[str, Any]:
+    """Return how a run stands as plain data."""
+    rows = []
+    for (experiment, method), row in standing.rows.items():
+        missing = [{"trial": trial.seed, "reason": row.reason(trial)} for trial in row.missing]
+        about = {"experiment": experiment, "method": method, "wanted": len(row.trials)}
+        rows.append(about | {"done": len(row.results), "missing": missing, "metrics": _figures(row)})
+    spent = standing.clock() - standing.began
+    return {"rows": rows, "wanted": standing.wanted, "done": standing.done, "seconds": spent}
+
+
+def _figures(row: Row) -> dict[str, dict[str, Any]]:
+    """Return a row's measures as plain data, the paper's figure in each that it has."""
+    out: dict[str, dict[str, Any]] = {}
+    for measure in MEASURES:
+        ours, theirs = row.summary(measure), row.published(measure)
+        out[measure] = asdict(ours) if ours else {"n": 0}
+        if theirs is not None:
+            inside = theirs.contains(ours.mean) if ours else None
+            out[measure]["published"] = {"mean": theirs.mean, "sd": theirs.sd, "contains_ours": inside}
+    return out
+
+
+def missing_lines(standing: Standing) -> list[str]:
+    """Return what to say of trials without a result: how many, and which for what reason."""
+    if not standing.missing:
+        return []
+    count = f"{len(standing.missing)} of {standing.wanted} trials have no result"
+    lines = [f"error: {count}; the same command tries them again"]
+    for (experiment, method), row in standing.rows.items():
+        for reason in dict.fromkeys(map(row.reason, row.missing)):
+            alike = [trial for trial in row.missing if row.reason(trial) == reason]
+            lines.append(f"  {experiment} {method}, trial {seeds(alike)}: {reason}")
+    return lines
+
+
+def seeds(trials: Iterable[Trial]) -> str:
+    """Return trials of one row by their numbers, runs of them as one: 0-3, 7."""
+    numbers = sorted(trial.seed for trial in trials)
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,0 +1,240 @@
+"""Results put in order: trials that belong in one mean, beside those that they are compared with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from shels.config import to_dict
+from shels.errors import DataError
+from shels.experiments.catalogue import CATALOGUE
+from shels.experiments.methods import METHODS
+from shels.experiments.published import Published, published
+from shels.experiments.statistics import Comparison, Summary, compare_measures, summary
+from shels.experiments.trials import TrialResult
+from shels.metrics import mean_exclusivity
+
+MEASURES = {
+    "novel_accuracy": "novel (OOD)",
+    "known_accuracy": "known (ID)",
+    "combined_accuracy": "combined",
+    "auroc": "AUROC",
+}
+"""The paper's four with short names, in the order of its Tables 9 and 10."""
+
+EXCLUSIVITY = "exclusivity"
+BASELINE = "scaled-cosine"
+"""The method that the paper compares its own with; here it may have nothing but published figures."""
+
+NOTHING = "–"
+_WEIGHTS, _DATA = "network.weights", ("known data", "novel data")
+_PRECISION = "precision"
+
+Variant = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Trials of one experiment and method that differ in nothing but their seed and their classes.
+
+    variant: names and values of what tells it from other groups of its experiment; empty in most cases.
+    usual: whether it alone of its method has the settings of the catalogue, so that its name says enough.
+    """
+
+    experiment: str
+    method: str
+    variant: Variant
+    results: tuple[TrialResult, ...]
+    usual: bool = False
+
+    @cached_property
+    def title(self) -> str:
+        """The method, and what is particular about it."""
+        name = method_title(self.method)
+        if self.usual:
+            return name
+        return name + "".join(f", {key.rpartition('.')[2]} {value}" for key, value in self.variant)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """All settings by their whole names, as text."""
+        return _settings(self.results[0])
+
+    def values(self, measure: str) -> list[float]:
+        """Return the measure of each trial that has it; exclusivity as the mean over pairs of classes."""
+        found = [result.metrics.get(measure, math.nan) for result in self.results]
+        found = [value for value in found if math.isfinite(value)]
+        if measure == EXCLUSIVITY and not found:
+            matrices = [np.asarray(matrix) for matrix in self.details("exclusivity")]
+            return [mean_exclusivity(matrix) for matrix in matrices if len(matrix) > 1]
+        return found
+
+    def summary(self, measure: str) -> Summary | None:
+        """Return mean and spread, or None where nothing was measured."""
+        values = self.values(measure)
+        return summary(values) if values else None
+
+    def published(self, measure: str) -> Published | None:
+        """Return the paper's figure for it, where it has one."""
+        return published(self.experiment, self.method, measure)
+
+    def departures(self) -> dict[str, tuple[str, str]]:
+        """Return the settings that are not the paper's, each with its value here and there."""
+        if published(self.experiment, "shels", "auroc") is None:
+            return {}
+        ours = self.settings
+        pairs = _differences(self.experiment, self.method, ours)
+        if ours[_WEIGHTS] == NOTHING and ours["network.architecture"] == "vgg16":
+            pairs[_WEIGHTS] = (NOTHING, "pretrained on ImageNet")
+        return pairs
+
+    def details(self, name: str) -> list[Any]:
+        """Return a detail of each trial that has it."""
+        return [result.details[name] for result in self.results if result.details.get(name)]
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """One experiment: its groups, the first method's first, and how each compares with its reference."""
+
+    name: str
+    groups: tuple[Group, ...]
+    compared: Mapping[Group, dict[str, Comparison]] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """What the paper calls it; of an experiment that is not the paper's, its name."""
+        return CATALOGUE[self.name].title if self.name in CATALOGUE else self.name
+
+    @property
+    def short(self) -> str:
+        """The title's beginning, enough beside others of its family."""
+        start = self.title.partition(":")[0]
+        return start.replace(" known", "\N{NO-BREAK SPACE}known").replace(" novel", "\N{NO-BREAK SPACE}novel")
+
+    @property
+    def family(self) -> str:
+        """The kind of experiment: "within", "across", or "other"."""
+        kind = self.name.partition("/")[0]
+        return kind if kind in ("within", "across") else "other"
+
+    @property
+    def paired(self) -> bool:
+        """Whether trials with the same seed are compared with each other."""
+        return _paired(self.name, self.groups)
+
+    def reference(self, group: Group) -> Group:
+        """Return what a group is compared with: the first method, with settings that differ as its own."""
+        first = self.groups[0].method
+        alike = (each for each in self.groups if each.method == first and each.variant == group.variant)
+        return next(alike, group)
+
+
+def studies(results: Sequence[TrialResult]) -> list[Study]:
+    """Return the experiments, the paper's in its order, then others by name; of a trial the last result."""
+    latest = {result.trial.key: result for result in results}
+    ordered = sorted(latest.values(), key=_order)
+    made = []
+    for name, found in groupby(ordered, key=lambda result: result.trial.experiment):
+        study = Study(name, _groups(list(found)))
+        made.append(Study(name, study.groups, _compare(study)))
+    return made
+
+
+def method_title(name: str) -> str:
+    """Return a method's name for readers."""
+    if name == BASELINE and name not in METHODS:
+        return "scaled cosine"
+    return METHODS[name].title if name in METHODS else name
+
+
+def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """Return a table of tables as one, each name with those above it: training.epochs."""
+    out: dict[str, str] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            out |= flat(value, f"{above}{name}.")
+        else:
+            out[above + name] = NOTHING if value is None else str(value)
+    return out
+
+
+def _order(result: TrialResult) -> tuple[Any, ...]:
+    trial, names, methods = result.trial, list(CATALOGUE), list(METHODS)
+    place = names.index(trial.experiment) if trial.experiment in names else len(names)
+    rank = methods.index(trial.method) if trial.method in methods else len(methods)
+    return place, trial.experiment, rank, trial.method, trial.seed, trial.key
+
+
+def _settings(result: TrialResult) -> dict[str, str]:
+    trial = result.trial
+    data = zip(_DATA, (trial.known_data, trial.novel_data), strict=True)
+    return flat(to_dict(trial.settings)) | dict(data) | {_PRECISION: trial.precision}
+
+
+def _groups(results: Sequence[TrialResult]) -> tuple[Group, ...]:
+    """Return an experiment's results by method and, where one was run with several settings, by those."""
+    by_method: dict[str, dict[Variant, list[TrialResult]]] = {}
+    for result in results:
+        whole = tuple(_settings(result).items())
+        by_method.setdefault(result.trial.method, {}).setdefault(whole, []).append(result)
+    varied = {
+        name
+        for kinds in by_method.values()
+        for name in {name for kind in kinds for name, _ in kind}
+        if len({dict(kind).get(name) for kind in kinds}) > 1
+    }
+    made = []
+    for method, kinds in by_method.items():
+        usual = [kind for kind in kinds if not _differences(results[0].trial.experiment, method, dict(kind))]
+        for kind in sorted(kinds, key=lambda kind: (kind not in usual, list(kinds).index(kind))):
+            variant = tuple(each for each in kind if each[0] in varied)
+            alone = usual == [kind] and method in METHODS
+            made.append(Group(results[0].trial.experiment, method, variant, tuple(kinds[kind]), alone))
+    return tuple(made)
+
+
+def _differences(experiment: str, method: str, ours: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the settings that are not the catalogue's, each with its value here and there.
+
+    Where a file of weights lies is no difference, nor is the precision, of which the paper does not speak.
+    """
+    if experiment not in CATALOGUE or method not in METHODS:
+        return {}
+    theirs = flat(to_dict(METHODS[method].settings(CATALOGUE[experiment].settings)))
+    names = [name for name in {**ours, **theirs} if name not in (*_DATA, _WEIGHTS, _PRECISION)]
+    pairs = {name: (ours.get(name, NOTHING), theirs.get(name, NOTHING)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _paired(name: str, groups: Sequence[Group]) -> bool:
+    """Tell how trials are compared: as the catalogue says, else in pairs where classes follow the seed."""
+    if name in CATALOGUE:
+        return CATALOGUE[name].paired
+    trials = [result.trial for group in groups for result in group.results]
+    seeds = {(trial.seed, trial.known, trial.novel) for trial in trials}
+    classes = {(trial.known, trial.novel) for trial in trials}
+    return len(classes) > 1 and len(seeds) == len({trial.seed for trial in trials})
+
+
+def _compare(study: Study) -> dict[Group, dict[str, Comparison]]:
+    compared = {}
+    for group in study.groups:
+        reference = study.reference(group)
+        if reference is not group:
+            compared[group] = _tests(group, reference, paired=study.paired)
+    return compared
+
+
+def _tests(group: Group, reference: Group, *, paired: bool) -> dict[str, Comparison]:
+    """Return a test for each measure; where the trials cannot be compared, only the reason."""
+    try:
+        return compare_measures(group.results, reference.results, paired, tuple(MEASURES))
+    except DataError as error:
+        return {measure: Comparison(0, reason=str(error)) for measure in MEASURES}

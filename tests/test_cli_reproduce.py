@@ -1,0 +1,425 @@
+"""`shels reproduce` as a user meets it, with an engine that only pretends to train."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+from safetensors.numpy import save_file
+from typer.testing import CliRunner
+
+from shels.cli import board as boards
+from shels.cli.app import app
+from shels.cli.reproduce import _source
+from shels.cli.standing import Standing, duration, seeds, time_line
+from shels.data import sources
+from shels.experiments import engine
+from shels.experiments.catalogue import CATALOGUE
+from shels.experiments.methods import METHODS
+from shels.experiments.records import Records
+from shels.experiments.trials import MEASURES, TrialResult
+
+DIGITS = ["reproduce", "within/digits", "--device", "cpu", "--no-report"]
+
+
+def shels(*args):
+    return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+def fails(code, *args):
+    """Return the one line on standard error of a command that must leave with this code."""
+    result = shels(*args)
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def result_of(trial, seconds=2.0):
+    metrics = dict.fromkeys(MEASURES, 0.5 + trial.seed / 100)
+    return TrialResult(trial, metrics, seconds, "cpu", {"shels": "0"}, {})
+
+
+def trials_of(name, method="shels", count=3):
+    return CATALOGUE[name].trials(METHODS[method], count)
+
+
+class Engine:
+    """Runs like the real one: method by method, a stack each, every result on disk before it is told.
+
+    fail: experiments that do not work. stop_after: finished trials before somebody presses Ctrl-C.
+    """
+
+    def __init__(self, fail=(), stop_after=None):
+        self.fail, self.stop_after = set(fail), stop_after
+        self.asked, self.options = [], []
+
+    def run(self, trials, records, source, *, device="auto", most_together=None):
+        self.asked.append([(trial.experiment, trial.method, trial.seed) for trial in trials])
+        self.options.append((device, most_together))
+        finished = 0
+        for key in dict.fromkeys((trial.experiment, trial.method) for trial in trials):
+            stack = tuple(trial for trial in trials if (trial.experiment, trial.method) == key)
+            yield engine.Advance("loading", stack)
+            yield engine.Advance("training", stack, 0.5)
+            if key[0] in self.fail:
+                yield engine.Advance("failed", stack, message="the loss became nan")
+                continue
+            yield engine.Advance("measuring", stack, 0.9)
+            for trial in stack:
+                if finished == self.stop_after:
+                    raise KeyboardInterrupt
+                finished += 1
+                records.append(result_of(trial))
+                yield engine.Advance("finished", (trial,), 1.0, result_of(trial))
+
+
+@pytest.fixture
+def pretend(monkeypatch):
+    """Return a function that puts an engine in the place of the real one."""
+
+    def put(**behaviour):
+        fake = Engine(**behaviour)
+        monkeypatch.setattr(engine, "run", fake.run)
+        return fake
+
+    return put
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    """A data directory in which every named set seems to lie."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in sources.NAMED:
+        np.savez(folder / f"{name}.npz", y_train=np.zeros(1, int), y_test=np.zeros(1, int))
+    return folder
+
+
+def test_the_help_has_examples_and_fits_80_columns():
+    result = shels("reproduce", "--help")
+    assert "\n shels reproduce within/digits" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_each_trial_gets_a_line_and_the_table_comes_last(tmp_path, pretend):
+    fake = pretend()
+    methods = ["--methods", "shels,linear-head", "--together", 2]
+    result = shels(*DIGITS, "--trials", 2, *methods, "--out", tmp_path / "r")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[1] == (
+        "2/4 within/digits shels trial 1: known 51.0 %, novel 51.0 %, combined 51.0 %, AUROC 51.0 %, 2.0 s"
+    )
+    table = result.stdout[result.stdout.index("experiment") :]
+    assert table.count("within/digits       2/2    50.5±0.7") == 2
+    assert "shels, done" in table
+    assert "linear-head, done" in table
+    assert f"results      {tmp_path / 'r/trials.jsonl'}" in lines
+    assert fake.options == [("cpu", 2)]
+
+
+def test_trials_on_record_are_never_run_again(tmp_path, pretend):
+    fake = pretend()
+    assert shels(*DIGITS, "--trials", 2, "--out", tmp_path).exit_code == 0
+    more = shels(*DIGITS, "--trials", 3, "--out", tmp_path)
+    assert f"2 of 3 trials are in {tmp_path / 'trials.jsonl'} already" in more.stderr
+    assert shels(*DIGITS, "--trials", 3, "--out", tmp_path).exit_code == 0
+    assert fake.asked[1:] == [[("within/digits", "shels", 2)]]
+
+
+def test_another_length_of_training_makes_other_trials(tmp_path, pretend):
+    fake = pretend()
+    assert shels(*DIGITS, "--trials", 1, "--out", tmp_path).exit_code == 0
+    assert shels(*DIGITS, "--trials", 1, "--epochs", 1, "--out", tmp_path).exit_code == 0
+    assert [trial.settings.training.epochs for trial in _on_record(tmp_path)] == [None, 1]
+    assert len(fake.asked) == 2
+
+
+def test_a_failed_stack_leaves_the_others_and_is_tried_again(tmp_path, pretend, data_dir):
+    pretend(fail=["within/svhn"])
+    command = ["reproduce", "within/svhn", "within/digits", "--trials", 2, "--no-report"]
+    command += ["--out", tmp_path / "r", "--data-dir", data_dir]
+    result = shels(*command)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "failed: within/svhn shels 0-1: the loss became nan",
+        "error: 2 of 4 trials have no result; the same command tries them again",
+        "  within/svhn shels, trial 0-1: the loss became nan",
+    ]
+    assert "shels, 2 failed" in result.stdout
+    again = pretend()
+    assert shels(*command).exit_code == 0
+    assert again.asked == [[("within/svhn", "shels", 0), ("within/svhn", "shels", 1)]]
+
+
+def test_json_is_one_document_also_where_trials_fail(tmp_path, pretend, data_dir):
+    pretend(fail=["within/svhn"])
+    names = ["within/svhn", "across/mnist-fmnist", "--trials", 2, "--data-dir", data_dir]
+    result = shels("reproduce", *names, "--no-report", "--json", "--out", tmp_path / "r")
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert document["done"] == 2
+    assert document["report"] == []
+    svhn, across = document["rows"]
+    assert svhn["missing"] == [{"trial": n, "reason": "the loss became nan"} for n in (0, 1)]
+    assert svhn["metrics"]["auroc"]["published"]["contains_ours"] is None
+    known = across["metrics"]["known_accuracy"]
+    assert known["mean"] == pytest.approx(0.505)
+    assert known["n"] == 2
+    assert known["published"] == {"mean": 0.8465, "sd": 0.0042, "contains_ours": False}
+
+
+def test_interrupted_it_says_what_is_safe_and_goes_on(tmp_path, pretend):
+    pretend(stop_after=2)
+    result = shels(*DIGITS, "--trials", 3, "--out", tmp_path)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"interrupted: 2 of 3 trials are done, and safe in {tmp_path / 'trials.jsonl'}; "
+        "the same command goes on with the others\n"
+    )
+    again = pretend()
+    assert shels(*DIGITS, "--trials", 3, "--out", tmp_path).exit_code == 0
+    assert again.asked == [[("within/digits", "shels", 2)]]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["within/fmnits"], "did you mean 'within/fmnist'?"),
+        (["within/digits", "--methods", "shels,shel-gaussian"], "did you mean 'shels-gaussian'?"),
+        (["within/digits", "--methods", ","], "--methods names no method"),
+        ([], "name an experiment, such as within/fmnist"),
+        (["within/digits", "--precision", "float16"], "unknown precision 'float16'"),
+        (["within/digits", "--precision", "bfloat16"], "--precision bfloat16 needs a GPU"),
+        (["within/digits", "--together", 0], "--together must be 1 or more, got 0"),
+        (["within/digits", "--trials", 0], "1 or more, got 0"),
+        (["within/digits", "--epochs", 0], "epochs must be"),
+        (["within/digits", "--device", "tpu"], "device must be"),
+        (["within/digits", "--weights", "vgg16.safetensors"], "none of these does"),
+    ],
+)
+def test_wrong_words_are_refused_before_anything_happens(tmp_path, pretend, given, said):
+    fake = pretend()
+    assert said in fails(2, "reproduce", *given, "--out", tmp_path / "r")
+    assert fake.asked == []
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path, pretend):
+    fake = pretend()
+    (tmp_path / "file").write_text("mine")
+    assert "cannot be written to" in fails(1, *DIGITS, "--out", tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+    assert fake.asked == []
+
+
+def test_a_folder_in_use_is_left_to_the_other_run(tmp_path, pretend):
+    fake = pretend()
+    with Records(tmp_path).held():
+        assert "another run" in fails(1, *DIGITS, "--out", tmp_path)
+    assert fake.asked == []
+
+
+def test_missing_data_are_named_all_at_once_with_how_to_get_them(tmp_path, pretend, data_dir):
+    fake = pretend()
+    for name in ("svhn", "gtsrb"):
+        (data_dir / f"{name}.npz").unlink()
+    given = ["within/mnist", "across/svhn-gtsrb", "--data-dir", data_dir, "--out", tmp_path / "r"]
+    message = fails(1, "reproduce", *given)
+    assert f"{data_dir} has no svhn, no gtsrb" in message
+    assert "`shels data download svhn`, `shels data download gtsrb`" in message
+    assert fake.asked == []
+    assert not (tmp_path / "r").exists()
+
+
+def test_damaged_data_are_refused_before_training(tmp_path, pretend, data_dir):
+    pretend()
+    (data_dir / "mnist.npz").write_bytes(b"no archive")
+    given = ["within/mnist", "--data-dir", data_dir, "--out", tmp_path / "r"]
+    assert "mnist.npz is not a whole .npz file" in fails(1, "reproduce", *given)
+
+
+def test_finished_trials_need_no_data(tmp_path, pretend, data_dir):
+    pretend()
+    command = ["reproduce", "within/mnist", "--trials", 1, "--no-report", "--out", tmp_path / "r"]
+    assert shels(*command, "--data-dir", data_dir).exit_code == 0
+    assert shels(*command, "--data-dir", tmp_path / "nowhere").exit_code == 0
+
+
+def test_weights_go_to_vgg16_alone(tmp_path, pretend, data_dir):
+    pretend()
+    weights = tmp_path / "vgg16.safetensors"
+    given = ["reproduce", "across/cifar10-svhn", "within/mnist", "--trials", 1, "--no-report"]
+    given += ["--data-dir", data_dir, "--out", tmp_path / "r", "--weights", weights]
+    assert "does not exist" in fails(1, *given)
+    save_file({"x": np.zeros(1)}, weights)
+    assert shels(*given).exit_code == 0
+    assert [trial.settings.network.weights for trial in _on_record(tmp_path / "r")] == [str(weights), None]
+
+
+def test_vgg16_without_weights_is_noted(tmp_path, pretend, data_dir):
+    pretend()
+    given = ["across/cifar10-svhn", "--trials", 1, "--no-report", "--data-dir", data_dir]
+    result = shels("reproduce", *given, "--out", tmp_path / "r")
+    assert "note: VGG16 starts fresh in across/cifar10-svhn" in result.stderr
+
+
+def test_data_are_resized_only_where_they_are_stored_in_many_sizes(monkeypatch, tmp_path):
+    monkeypatch.setattr(sources, "load_named", lambda *given: given)
+    load = _source(tmp_path)
+    assert load("gtsrb", 112) == ("gtsrb", tmp_path, 112)
+    assert load("mnist", 32) == ("mnist", tmp_path, None)
+
+
+def test_the_report_covers_all_that_the_folder_holds(tmp_path, pretend, monkeypatch):
+    pretend()
+    given = []
+
+    def write(results, directory):
+        given.append(len(results))
+        return [directory / "summary.csv", directory / "report.html"]
+
+    monkeypatch.setattr("shels.report.experiments.write_report", write)
+    for method in ("shels", "linear-head"):
+        command = ["reproduce", "within/digits", "--trials", 2, "--methods", method, "--out", tmp_path]
+        result = shels(*command)
+        assert result.exit_code == 0, result.output
+        assert f"report       {tmp_path / 'report.html'}" in result.stdout
+    assert given == [2, 4]
+
+
+def test_a_report_that_fails_costs_no_result(tmp_path, pretend, monkeypatch):
+    pretend()
+
+    def write(results, directory):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shels.report.experiments.write_report", write)
+    result = shels("reproduce", "within/digits", "--trials", 1, "--json", "--out", tmp_path)
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["done"] == 1
+    assert "the results are safe, but the report could not be written" in result.stderr
+
+
+def test_the_list_names_experiments_families_and_methods():
+    shown = shels("reproduce", "--list").stdout
+    assert "across/mnist-fmnist" in shown
+    assert "13 experiments at once" in shown
+    assert "shels-gaussian" in shown
+    listed = json.loads(shels("reproduce", "--list", "--json").stdout)
+    assert {"name": "shels", "title": "SHELS"} in listed["methods"]
+    assert listed["families"]["within"][0] == "within/mnist"
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal of 24 lines, and what is written to it."""
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, height=24, highlight=False)
+    monkeypatch.setattr(boards, "results", lambda: console)
+    return console
+
+
+def _shown(console, board):
+    with console.capture() as shown:
+        console.print(board)
+    return shown.get()
+
+
+def test_in_a_terminal_the_table_stays_in_place(tmp_path, pretend, terminal):
+    pretend()
+    result = shels(*DIGITS, "--trials", 2, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "trial 1:" not in result.stdout
+    screen = terminal.file.getvalue()
+    assert "\x1b[?25l" in screen  # the cursor is hidden while the table is drawn over and over
+    assert "50.5±0.7" in screen
+
+
+def test_the_live_table_tells_what_goes_on_beside_what_was_published(tmp_path, terminal):
+    trials = [*trials_of("within/fmnist"), *trials_of("within/digits")]
+    board = boards.Board(Standing(trials, Records(tmp_path)), quiet=False)
+    board.take(engine.Advance("training", tuple(trials[:3]), 0.43))
+    shown = _shown(terminal, board)
+    assert "shels, training 43 %" in shown
+    assert "77.7±2.7" in shown
+    assert "shels, waiting" in shown
+    assert "0 of 6 trials done" in shown
+    board.take(engine.Advance("finished", tuple(trials[:1]), 1.0, result_of(trials[0])))
+    assert "1/3" in _shown(terminal, board)
+
+
+def test_a_mean_within_the_published_interval_is_marked(tmp_path, terminal):
+    trial = trials_of("within/fmnist", count=1)[0]
+    board = boards.Board(Standing([trial], Records(tmp_path)), quiet=False)
+    result = replace(result_of(trial), metrics=dict(zip(MEASURES, (0.7768, 0.6, 0.9, 0.79), strict=True)))
+    board.take(engine.Advance("finished", (trial,), 1.0, result))
+    shown = _shown(terminal, board)
+    assert "✓77.7±2.7" in shown
+    assert shown.count("✓") == 3
+
+
+def test_rows_that_do_not_fit_give_way_to_those_under_way(tmp_path, terminal):
+    trials = [trial for name in CATALOGUE for trial in trials_of(name, count=1)]
+    board = boards.Board(Standing(trials, Records(tmp_path)), quiet=False)
+    board.take(engine.Advance("training", (trials[-1],), 0.2))
+    shown = _shown(terminal, board)
+    assert trials[-1].experiment in shown
+    assert "and 6 more rows; 0 of all 14 are done" in shown
+    assert len(shown.splitlines()) <= 24
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_time_left_comes_from_finished_trials_and_the_pace_of_the_stack(tmp_path):
+    clock = Clock()
+    digits, fmnist = trials_of("within/digits", count=4), trials_of("within/fmnist", count=2)
+    standing = Standing([*digits, *fmnist], Records(tmp_path), clock)
+    assert standing.left() == (0, 6)
+    assert time_line(standing).endswith("time left not known yet")
+    stack = tuple(digits[:2])
+    standing.take(engine.Advance("loading", stack))
+    clock.now += 50  # loading does not count
+    standing.take(engine.Advance("training", stack, 0.2))
+    clock.now += 6
+    standing.take(engine.Advance("training", stack, 0.5))
+    assert standing.left() == pytest.approx((10 + 2 * 10, 2))  # 20 s for two: ten left, ten for each to come
+    clock.now += 10
+    for trial in stack:
+        standing.take(engine.Advance("finished", (trial,), 1.0, result_of(trial, seconds=7)))
+    assert standing.left() == pytest.approx((14, 2))
+    assert time_line(standing).endswith("over 14 s left: nothing is known yet of 2 trials")
+    standing.take(engine.Advance("failed", tuple(fmnist), message="no"))
+    assert standing.left() == pytest.approx((14, 0))
+    assert time_line(standing) == "2 of 6 trials done, 1 min 06 s so far, about 14 s left"
+
+
+def test_the_share_counts_the_stack_under_way(tmp_path):
+    trials = trials_of("within/digits", count=4)
+    standing = Standing(trials, Records(tmp_path))
+    standing.take(engine.Advance("training", tuple(trials[:2]), 0.5))
+    assert standing.share == 0.25
+    standing.take(engine.Advance("finished", tuple(trials[:1]), 1.0, result_of(trials[0])))
+    assert standing.share == pytest.approx(0.375)
+
+
+def test_durations_and_numbers_are_written_as_people_say_them(tmp_path):
+    assert [duration(s) for s in (0.4, 59.6, 185, 7800)] == ["0 s", "1 min 00 s", "3 min 05 s", "2 h 10 min"]
+    trials = trials_of("within/digits", count=8)
+    assert seeds(trials[:3] + trials[4:5] + trials[6:]) == "0-2, 4, 6-7"
+
+
+def _on_record(directory):
+    return [result.trial for result in Records(directory).results()]
