@@ -34,6 +34,7 @@ class Fit:
     """How a training went; the network holds the weights of the best check.
 
     error: why a trial of many could not be trained; it then holds the best weights that it had, if any.
+    together: how many trials were trained as one program.
     """
 
     checks: tuple[Check, ...]
@@ -41,6 +42,7 @@ class Fit:
     stopped_early: bool
     seconds: float
     error: TrainingError | None = None
+    together: int = 1
 
 
 Watcher = Callable[[Progress], None]
@@ -137,14 +139,14 @@ class Course:
         if progress is not None:
             progress(Progress(step, self.steps, check))
 
-    def end(self) -> Fit:
+    def end(self, together: int) -> Fit:
         """Give the network its best weights, let go of all else, and return how it went."""
         run = self.run
         self.give_up()
         if run.checks:
             self.work.network.load_state_dict(run.best_params)
         best = run.best if run.checks else Check(run.step, 0.0, math.nan, None, None)
-        return Fit(tuple(run.checks), best, run.step < self.steps, run.seconds, self.error)
+        return Fit(tuple(run.checks), best, run.step < self.steps, run.seconds, self.error, together)
 
 
 def _identity(work: Work, settings: TrainingSettings, seed: int, given: Checkpoint) -> str:

@@ -242,9 +242,9 @@ def stacked_params(networks: Sequence[nn.Module]) -> Params:
 
 
 def _stacked_state(works: Sequence[Work], most: int) -> dict[str, Tensor]:
-    for name in works[0].state:
-        if len({work.state[name].shape for work in works}) > 1:
-            raise SettingsError(f"state {name!r} has another shape in another trial; train such trials apart")
+    for name in {name for work in works for name in work.state}:
+        if len({work.state[name].shape if name in work.state else None for work in works}) > 1:
+            raise SettingsError(f"state {name!r} is missing or of another shape in one of the trials stacked")
     state = {name: torch.stack([work.state[name] for work in works]) for name in works[0].state}
     counts = [_classes(work.network) for work in works]
     if min(counts) < most:

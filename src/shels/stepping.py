@@ -96,7 +96,8 @@ class Alone:
         if plan is None:
             return [(0.0, None)]
         torch.manual_seed(plan.seed)
-        total = torch.zeros((), device=self.work.data.inputs.device)
+        like = next(iter(run.params.values()))
+        total = torch.zeros((), dtype=like.dtype, device=like.device)
         rows = plan.rows.to(total.device)
         for place, (size, rate) in enumerate(zip(plan.sizes, plan.rates, strict=True)):
             total += self._step(run, rows[place, :size], rate)

@@ -85,6 +85,8 @@ def fit_trials(
     stacked at most; None plans it by memory on a GPU and takes one after another on a CPU. `precision`: what
     convolutions of stacked trials multiply in; float32 is TF32 on a GPU.
     """
+    if not trials:
+        return []
     device = next(trials[0].network.parameters()).device
     if precision != "float32" and device.type != "cuda":
         raise SettingsError(f'precision "{precision}" needs a GPU; on a CPU use "float32"')
@@ -94,8 +96,8 @@ def fit_trials(
     ]
     ready = [Course(work, settings, trial) for work, trial in zip(works, trials, strict=True)]
     width = together or planned(trials[0].network, trials[0].data, settings)
-    if not all(work.data.prepare.same_as(works[0].data.prepare) for work in works):
-        width = 1  # a stack prepares all inputs at once
+    if not all(_alike(work.data, works[0].data) for work in works):
+        width = 1  # a stack gathers and prepares all inputs at once
     stacked = together is not None or device.type == "cuda"
     for trial in trials:
         trial.network.train()  # all of them: the loss may compute through any
@@ -110,6 +112,11 @@ def fit_trials(
     for trial in trials:
         trial.network.eval()
     return out
+
+
+def _alike(one: TrialData, other: TrialData) -> bool:
+    kinds = [(data.inputs.dtype, data.inputs.shape[1:]) for data in (one, other)]
+    return kinds[0] == kinds[1] and one.prepare.same_as(other.prepare)
 
 
 def _attempt(
@@ -170,7 +177,7 @@ def _fit_together(trials: Sequence[Course], engine: Alone | Stack, progress: Wat
             for trial, plan, outcome in zip(trials, plans, outcomes, strict=True):
                 if plan is not None:
                     trial.check(*outcome, time.perf_counter() - began, progress)
-    return [trial.end() for trial in trials]
+    return [trial.end(len(trials)) for trial in trials]
 
 
 def _teller(

@@ -16,7 +16,7 @@ from shels.courses import Fit, Progress, TrialTraining
 from shels.data.samples import DataSet
 from shels.errors import ShelsError
 from shels.experiments.measuring import Figures, measure
-from shels.experiments.preparing import Training, prepared
+from shels.experiments.preparing import Training, prepared, require_classes, training_key
 from shels.experiments.records import Records
 from shels.experiments.trials import Trial, TrialResult
 from shels.runs import Checkpoint
@@ -58,16 +58,29 @@ def run(
     from its last validation. A stack that is cut off begins again.
     """
     place = runtime.device(device)
-    for group in groups([trial for trial in trials if records.find(trial) is None]):
+    _tidy(records, trials)
+    missing = {trial.key: trial for trial in trials if records.find(trial) is None}
+    for group in groups(list(missing.values())):
         everything = tuple(trial for training in group for trial in training)
         yield Advance("loading", everything)
         try:
             data = _Loaded(group, source, place)
-        except ShelsError as error:
+        except (ShelsError, OSError) as error:
             yield Advance("failed", everything, message=str(error))
             continue
+        for trial, message in data.refused:
+            yield Advance("failed", (trial,), message=message)
         for stack in data.stacks(most_together):
             yield from _stack(stack, data, records)
+
+
+def _tidy(records: Records, trials: Sequence[Trial]) -> None:
+    """Remove what a run that was cut off left behind: checkpoints of finished trials, half-written ones."""
+    needed = {_checkpoint_path(records, trial) for trial in trials if records.find(trial) is None}
+    for path in {_checkpoint_path(records, trial) for trial in trials} - needed:
+        path.unlink(missing_ok=True)
+    for half in (records.directory / "unfinished").glob(".*"):
+        half.unlink(missing_ok=True)
 
 
 def groups(trials: Sequence[Trial]) -> list[list[list[Trial]]]:
@@ -81,22 +94,44 @@ def groups(trials: Sequence[Trial]) -> list[list[list[Trial]]]:
 
 
 class _Loaded:
-    """A group of trials with its data, ready to train."""
+    """A group of trials with its data, ready to train.
+
+    refused: trials whose own classes or novel data cannot be had, each with the reason.
+    """
 
     def __init__(self, group: Sequence[Sequence[Trial]], source: Source, device: torch.device) -> None:
-        self.device, self.began = device, time.perf_counter()
-        first = group[0][0]
-        names = {first.known_data, *(trial.novel_data for training in group for trial in training)}
-        size = first.settings.network.image_size
-        self.sets = {name: source(name, size) for name in names}
-        self.known = self.sets[first.known_data]
+        began = time.perf_counter()
+        self.device, self.source, self.size = device, source, group[0][0].settings.network.image_size
+        self.known = source(group[0][0].known_data, self.size)
         self.inputs = self.known.train.inputs.to(device)
-        self.tests = {name: data.test.inputs.to(device) for name, data in self.sets.items()}
-        self.trainings = [prepared(training, self.known, self.inputs, device) for training in group]
-        self.seconds = (time.perf_counter() - self.began) / len(self.trainings)
+        self.sets = {group[0][0].known_data: self.known}
+        self.tests = {group[0][0].known_data: self.known.test.inputs.to(device)}
+        self.refused: list[tuple[Trial, str]] = []
+        good = [[trial for trial in training if self._usable(trial)] for training in group]
+        self.trainings = [
+            prepared(training, self.known, self.inputs, device) for training in good if training
+        ]
+        self.seconds = (time.perf_counter() - began) / max(1, len(self.trainings))
+
+    def _usable(self, trial: Trial) -> bool:
+        """Load what a trial calls novel, and tell whether all that it names is there."""
+        try:
+            if trial.novel_data not in self.sets:
+                novel = self.source(trial.novel_data, self.size)
+                self.sets[trial.novel_data] = novel
+                self.tests[trial.novel_data] = novel.test.inputs.to(self.device)
+            self.sets[trial.novel_data].test.places(trial.novel)
+            self.known.test.places(trial.known)
+            require_classes(trial, self.known)
+        except (ShelsError, OSError) as error:
+            self.refused.append((trial, str(error)))
+            return False
+        return True
 
     def stacks(self, most: int | None) -> Iterator[list[Training]]:
         """Give the trainings in portions of as many as are stacked."""
+        if not self.trainings:
+            return
         first = self.trainings[0]
         width = most or planned(first.network, first.data, first.settings)
         for start in range(0, len(self.trainings), width):
@@ -122,16 +157,17 @@ def _stack(stack: Sequence[Training], data: _Loaded, records: Records) -> Iterat
     except (ShelsError, torch.OutOfMemoryError) as error:
         yield Advance("failed", trials, message=_reason(error))
         return
-    facts = _Facts(data.device, clock, len(stack), len(trials))
+    facts = _Facts(data.device, clock, len(trials))
     for training, fit in zip(stack, went, strict=True):
         if fit.error is not None:
             yield Advance("failed", tuple(training.trials), message=str(fit.error))
             continue
-        for trial in training.trials:
-            result = _result(trial, figures[trial.key], fit, facts)
+        results = [_result(trial, figures[trial.key], fit, facts) for trial in training.trials]
+        for result in results:
             records.append(result)
+        _checkpoint_path(records, training.trials[0]).unlink(missing_ok=True)
+        for result in results:
             yield Advance("finished", trials, 1.0, result)
-        _checkpoint_path(records, training).unlink(missing_ok=True)
 
 
 def _reason(error: Exception) -> str:
@@ -163,18 +199,21 @@ def _train(stack: Sequence[Training], records: Records, tell: Callable[[float], 
         tell(now.step / max(1, now.steps))
 
     on_cpu = first.data.inputs.device.type == "cpu"
-    stores = [Checkpoint(_checkpoint_path(records, training)) if on_cpu else None for training in stack]
+    stores = [
+        Checkpoint(_checkpoint_path(records, training.trials[0])) if on_cpu else None for training in stack
+    ]
     trials = [
         TrialTraining(training.network, training.data, training.seed, checkpoint=store)
         for training, store in zip(stack, stores, strict=True)
     ]
     loss = shels_loss(first.network, first.settings)
     precision = first.trials[0].precision
-    return fit_trials(trials, loss, first.settings, progress=watch, precision=precision)
+    together = None if on_cpu else len(stack)
+    return fit_trials(trials, loss, first.settings, progress=watch, precision=precision, together=together)
 
 
-def _checkpoint_path(records: Records, training: Training) -> Path:
-    return records.directory / "unfinished" / f"{training.key}.safetensors"
+def _checkpoint_path(records: Records, trial: Trial) -> Path:
+    return records.directory / "unfinished" / f"{training_key(trial)}.safetensors"
 
 
 class _Clock:
@@ -198,7 +237,6 @@ class _Facts:
 
     device: torch.device
     clock: _Clock
-    stacked: int
     trials: int
 
 
@@ -210,7 +248,7 @@ def _result(trial: Trial, measured: Figures, fit: Fit, facts: _Facts) -> TrialRe
         "checks": [vars(check) for check in fit.checks],
         "best_epoch": fit.best.epoch,
         "stages": stages,
-        "stacked": facts.stacked,
+        "stacked": fit.together,
         "precision": "TF32" if tf32 else trial.precision,
     }
     return TrialResult(

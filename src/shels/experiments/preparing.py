@@ -30,13 +30,21 @@ class Training:
     settings: TrainingSettings
     seed: int
 
-    @property
-    def key(self) -> str:
-        """A digest of all that decides the trained network."""
-        trial = self.trials[0]
-        settings = [to_dict(trial.settings.network), to_dict(trial.settings.training)]
-        text = json.dumps([trial.known_data, list(trial.known), trial.seed, settings], sort_keys=True)
-        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+def training_key(trial: Trial) -> str:
+    """Return a digest of all that decides the network that a trial trains."""
+    settings = [to_dict(trial.settings.network), to_dict(trial.settings.training), trial.precision]
+    text = json.dumps([trial.known_data, list(trial.known), trial.seed, settings], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def require_classes(trial: Trial, known: DataSet) -> None:
+    """Raise unless every known class has samples enough to train on some and hold some out."""
+    _, labels = known.train.places(trial.known)
+    counts = labels.bincount(minlength=len(trial.known)).tolist()
+    for name, count in zip(trial.known, counts, strict=True):
+        if count < 2:
+            raise DataError(f"{known.train.origin}: class {name!r} has {count} samples, and needs 2 or more")
 
 
 def prepared(trials: Sequence[Trial], known: DataSet, inputs: Tensor, device: torch.device) -> Training:
@@ -46,13 +54,8 @@ def prepared(trials: Sequence[Trial], known: DataSet, inputs: Tensor, device: to
     """
     trial, settings = trials[0], trials[0].settings
     index, labels = known.train.places(trial.known)
-    empty = [name for place, name in enumerate(trial.known) if not (labels == place).any()]
-    if empty:
-        raise DataError(f"{known.train.origin}: class {empty[0]!r} has no sample to train on")
     groups = None if known.train.groups is None else known.train.groups[index]
     kept, held = hold_out_labels(labels, groups, settings.training.validation_share, trial.seed)
-    if not len(held):
-        raise DataError(f"{known.train.origin}: nothing can be held out; every class needs 2 samples or more")
     like = known.train.inputs[index[kept]] if known.train.inputs.ndim == 2 else known.train.inputs[:1]
     preparation = prepare_for(like, settings.network).to(device)
     network = build(settings.network, preparation.shape, len(trial.known), trial.seed).to(device)

@@ -101,6 +101,8 @@ def _sides_after(layer: nn.Conv2d | nn.MaxPool2d, sides: Shape) -> Shape | None:
     if isinstance(layer, nn.MaxPool2d) and max(_pair(layer.padding)) * 2 > min(_pair(layer.kernel_size)):
         return None
     windows = [_pair(value) for value in (layer.kernel_size, layer.stride, layer.padding, layer.dilation)]
+    if any(min(pair) < least for pair, least in zip(windows, (1, 1, 0, 1), strict=True)):
+        raise ValueError(f"kernel, stride and dilation must be 1 or more, padding 0 or more: {layer}")
     out = tuple(
         (side + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
         for side, kernel, stride, padding, dilation in zip(sides, *windows, strict=True)
@@ -109,7 +111,7 @@ def _sides_after(layer: nn.Conv2d | nn.MaxPool2d, sides: Shape) -> Shape | None:
 
 
 def _pair(value: object) -> tuple[int, int]:
-    return value if isinstance(value, tuple) else (value, value)
+    return tuple(value) if isinstance(value, tuple | list) else (value, value)
 
 
 def describe(chain: nn.Sequential) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ MOST_SHARED = 2048
 
 def pooled(maps: Tensor) -> Tensor:
     """Return feature maps as rows of at most 2048 values, averaged over neighbours where there are more."""
-    if maps.ndim == 4 and maps[0].numel() > MOST_SHARED:
+    if maps.ndim == 4 and maps.shape[1:].numel() > MOST_SHARED:
         side = max(1, int((MOST_SHARED / maps.shape[1]) ** 0.5))
         maps = F.adaptive_avg_pool2d(maps, (min(side, maps.shape[2]), min(side, maps.shape[3])))
     return maps.flatten(1)

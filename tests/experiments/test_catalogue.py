@@ -1,0 +1,164 @@
+import pytest
+
+from shels.config import Adam, MeanMinusSd, Sgd
+from shels.data.sources import load_named, named_set
+from shels.data.splits import AUTHORS_ORDERS
+from shels.errors import SettingsError
+from shels.experiments.catalogue import CATALOGUE, FAMILIES, find_experiments
+from shels.experiments.methods import METHODS
+
+SHELS = METHODS["shels"]
+WITHIN = ["within/mnist", "within/fmnist", "within/svhn", "within/cifar10", "within/gtsrb"]
+ACROSS = {
+    "across/mnist-fmnist": (10, 10),
+    "across/fmnist-mnist": (10, 10),
+    "across/gtsrb-cifar10": (43, 10),
+    "across/gtsrb-svhn": (43, 10),
+    "across/svhn-cifar10": (10, 10),
+    "across/svhn-gtsrb": (10, 43),
+    "across/cifar10-gtsrb": (10, 43),
+    "across/cifar10-svhn": (10, 10),
+}
+
+
+def names(*asked):
+    return [each.name for each in find_experiments(asked)]
+
+
+def test_the_paper_is_five_data_sets_and_eight_pairs_and_no_digits():
+    assert names("paper") == WITHIN + list(ACROSS)
+    assert names("within") == WITHIN
+    assert names("across") == list(ACROSS)
+    assert set(CATALOGUE) == {*names("paper"), "within/digits"}
+
+
+def test_each_experiment_comes_once_in_the_order_asked_for():
+    assert names("within/gtsrb", "within", "within/mnist") == ["within/gtsrb", *WITHIN[:4]]
+    assert names("within/digits", "across/mnist-fmnist") == ["within/digits", "across/mnist-fmnist"]
+    assert names() == []
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(SettingsError, match="did you mean 'within/fmnist'"):
+        find_experiments(["within/fminst"])
+    with pytest.raises(SettingsError, match="choose from: within, across, paper, within/mnist"):
+        find_experiments(["within/mnist", "tables"])
+
+
+@pytest.mark.parametrize("name", ["incremental/mnist", "open-world/fmnist", "exclusivity", "group-sparsity"])
+def test_a_name_kept_for_later_says_so(name):
+    with pytest.raises(SettingsError, match=f"experiment '{name}' is not there yet"):
+        find_experiments([name])
+
+
+@pytest.mark.parametrize("name", ["within/mnist", "within/fmnist", "within/svhn", "within/cifar10"])
+def test_ten_trials_of_ten_classes_follow_the_authors_orders(name):
+    trials = CATALOGUE[name].trials(SHELS, 10)
+    assert [trial.known for trial in trials] == [order[:5] for order in AUTHORS_ORDERS]
+    assert [trial.novel for trial in trials] == [order[5:] for order in AUTHORS_ORDERS]
+    assert [trial.seed for trial in trials] == list(range(10))
+
+
+def test_trials_beyond_the_authors_ten_draw_their_classes():
+    trials = CATALOGUE["within/mnist"].trials(SHELS, 30)
+    assert trials[:10] == CATALOGUE["within/mnist"].trials(SHELS, 10)
+    for trial in trials[10:]:
+        assert len(trial.known) == 5
+        assert sorted(trial.known + trial.novel) == list(range(10))
+    assert len({frozenset(trial.known) for trial in trials[10:]}) > 10
+
+
+def test_signs_draw_23_of_43_classes_in_every_trial():
+    trials = CATALOGUE["within/gtsrb"].trials(SHELS, 10)
+    for trial in trials:
+        assert (len(trial.known), len(trial.novel)) == (23, 20)
+        assert sorted(trial.known + trial.novel) == list(range(43))
+    assert len({frozenset(trial.known) for trial in trials}) == 10
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_across_data_sets_all_classes_of_one_are_known_and_all_of_the_other_novel(name):
+    experiment = CATALOGUE[name]
+    for trial in experiment.trials(SHELS, 12):
+        assert (trial.known, trial.novel) == tuple(tuple(range(count)) for count in ACROSS[name])
+        assert name == f"across/{trial.known_data}-{trial.novel_data}"
+    assert not experiment.paired
+
+
+def test_within_a_data_set_methods_share_their_classes_seed_by_seed():
+    for name in [*WITHIN, "within/digits"]:
+        assert CATALOGUE[name].paired
+        lists = [CATALOGUE[name].trials(method, 12) for method in METHODS.values()]
+        for trials in zip(*lists, strict=True):
+            assert len({(trial.seed, trial.known, trial.novel) for trial in trials}) == 1
+            assert len({trial.key for trial in trials}) == len(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "size", "epochs"),
+    [
+        ("within/mnist", "six-conv-256", 32, 10),
+        ("within/fmnist", "six-conv-256", 32, 20),
+        ("within/svhn", "six-conv-1024-512", 32, 20),
+        ("within/cifar10", "six-conv-2048-512", 112, 30),
+        ("within/gtsrb", "six-conv-2048-512", 112, 10),
+        ("across/svhn-gtsrb", "six-conv-1024-512", 32, 20),
+        ("across/gtsrb-svhn", "six-conv-2048-512", 112, 10),
+        ("across/cifar10-gtsrb", "vgg16", 224, 30),
+        ("across/cifar10-svhn", "vgg16", 224, 30),
+    ],
+)
+def test_settings_are_those_of_the_appendix(name, architecture, size, epochs):
+    settings = CATALOGUE[name].trials(SHELS, 1)[0].settings
+    assert (settings.network.architecture, settings.network.image_size) == (architecture, size)
+    assert (settings.training.epochs, settings.training.batch_size) == (epochs, 32)
+    assert settings.training.alpha == 1e-3
+    assert settings.rule == MeanMinusSd(1.0)
+    assert isinstance(settings.training.optimiser, Sgd if architecture == "vgg16" else Adam)
+
+
+def test_a_method_changes_the_settings_that_it_needs_to():
+    trial = CATALOGUE["within/mnist"].trials(METHODS["linear-head"], 1)[0]
+    assert (trial.method, trial.settings.network.head) == ("linear-head", "linear")
+
+
+@pytest.mark.parametrize("name", ["within/mnist", "within/digits"])
+def test_another_length_of_training_makes_other_trials(name):
+    short = CATALOGUE[name].trials(SHELS, 2, epochs=1)
+    assert [trial.settings.training.epochs for trial in short] == [1, 1]
+    assert short[0].settings.training.steps is None
+    assert not {trial.key for trial in short} & {trial.key for trial in CATALOGUE[name].trials(SHELS, 2)}
+    assert short == CATALOGUE[name].trials(SHELS, 2, epochs=1)
+
+
+def test_pretrained_weights_go_to_vgg16_alone():
+    vgg = CATALOGUE["across/cifar10-svhn"].trials(SHELS, 1, weights="vgg16.safetensors")[0]
+    assert vgg.settings.network.weights == "vgg16.safetensors"
+    plain = CATALOGUE["within/cifar10"]
+    assert plain.trials(SHELS, 1, weights="vgg16.safetensors") == plain.trials(SHELS, 1)
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5, True])
+def test_a_number_of_trials_that_is_none_is_refused(count):
+    with pytest.raises(SettingsError, match="whole number, 1 or more"):
+        CATALOGUE["within/mnist"].trials(SHELS, count)
+
+
+def test_no_epochs_at_all_are_refused():
+    with pytest.raises(SettingsError, match="epochs"):
+        CATALOGUE["within/mnist"].trials(SHELS, 1, epochs=0)
+
+
+def test_classes_are_those_that_the_data_have():
+    experiment = CATALOGUE["within/digits"]
+    data = load_named("digits")
+    for trial in experiment.trials(SHELS, 11):
+        assert set(trial.known + trial.novel) == set(data.train.classes)
+        assert all(type(name) is type(data.train.classes[0]) for name in trial.known)
+    assert "not in the paper" in experiment.title
+
+
+def test_every_data_set_of_the_paper_is_one_that_can_be_loaded_by_name():
+    for experiment in FAMILIES["paper"]:
+        assert named_set(experiment.known_data).class_count in (10, 43)
+        assert experiment.title
