@@ -190,16 +190,16 @@ def test_a_killed_training_goes_on_to_the_same_network(tmp_path):
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
     """A training of five epochs, stopped by Ctrl-C after the first, and what it said."""
-    from shels import training
+    from shels import courses
 
-    def stop(self, run, progress):
-        if run.step:
+    def stop(self):
+        if self.run.step:
             raise KeyboardInterrupt
-        return real(self, run, progress)
+        return real(self)
 
-    real = training._Loop.round
+    real = courses.Course.plan
     with monkeypatch.context() as patch:
-        patch.setattr(training._Loop, "round", stop)
+        patch.setattr(courses.Course, "plan", stop)
         result = shels(*TRAIN, "--epochs", 5, "--out", tmp_path / "m")
     assert result.exit_code == 1
     return tmp_path / "m", result.stderr
