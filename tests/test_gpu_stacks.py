@@ -186,7 +186,8 @@ def test_a_stack_descends_as_trials_on_the_cpu_do(precision, near):
 
 def test_colour_images_of_odd_sides_and_vectors_train_in_stacks():
     for side, channels, architecture in ((16, 3, "six-conv-256"), (20, 3, "small"), (9, 1, "small")):
-        trained(trials(2, architecture=architecture, side=side, channels=channels))
+        for params in trained(trials(2, architecture=architecture, side=side, channels=channels)):
+            assert all(torch.isfinite(value).all() for value in params.values())
 
 
 def test_a_chain_of_one_s_own_with_dropout_and_average_pooling_trains_on_a_gpu():

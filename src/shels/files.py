@@ -47,6 +47,16 @@ def check_writable(directory: Path) -> None:
         ) from error
 
 
+@contextmanager
+def unharmed(place: Path, what: str) -> Iterator[None]:
+    """Turn a failure to write into an error that says that what is there is unharmed."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise ModelFileError(f"{place} cannot be written to ({reason}); {what} unharmed") from error
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file; nothing in it can be executed."""
     with _open_tensors(path) as file:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from shels import versions as on_disk
 from shels.errors import ModelFileError
-from shels.files import check_writable, read_metadata, read_tensors, to_bytes, write_whole
+from shels.files import check_writable, read_metadata, read_tensors, to_bytes, unharmed, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,7 +70,7 @@ class Home:
         """
         self._check_beginning()
         check_writable(self.directory)
-        with self.lock(), self._writing():
+        with self.lock(), unharmed(self.directory, "what it holds is"):
             self._check_beginning()
             number = on_disk.add_version(self.directory, learner.save)
             on_disk.write_current(self.directory, number)
@@ -85,7 +85,7 @@ class Home:
         if self.exists and not self._plain_files():
             return self.version
         self._check_adoption()
-        with self.lock(), self._writing():
+        with self.lock(), unharmed(self.directory, "what it holds is"):
             if not self.exists:
                 self._check_adoption()
                 number = self._version_of_plain() or on_disk.add_version(self.directory, self._copy_plain)
@@ -113,7 +113,7 @@ class Home:
             learner.save(directory)
             on_disk.share_equal_files(directory, before)
 
-        with self.lock(), self._writing():
+        with self.lock(), unharmed(self.directory, "what it holds is"):
             number = on_disk.add_version(self.directory, write)
             on_disk.write_current(self.directory, number)
         return number
@@ -126,7 +126,7 @@ class Home:
         if not self.versions():
             self._require_home()
         on_disk.version_path(self.directory, version)
-        with self.lock(), self._writing():
+        with self.lock(), unharmed(self.directory, "what it holds is"):
             on_disk.write_current(self.directory, version)
         return version
 
@@ -141,7 +141,10 @@ class Home:
             line = json.dumps(whole, allow_nan=False).encode() + b"\n"
         except (TypeError, ValueError) as error:
             raise ModelFileError(f"the event {whole} cannot be written as JSON: {error}") from error
-        with self._writing(), (self.directory / "events.jsonl").open("a+b") as file:
+        with (
+            unharmed(self.directory, "what it holds is"),
+            (self.directory / "events.jsonl").open("a+b") as file,
+        ):
             if file.tell():
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else b"\n" + line
@@ -167,7 +170,7 @@ class Home:
         """Keep a batch of novel samples under any name; what was kept under that name before is replaced."""
         self._require_home()
         apart = {key: value.detach().cpu().clone() for key, value in tensors.items()}  # views share memory
-        with self.lock(), self._writing():
+        with self.lock(), unharmed(self.directory, "what it holds is"):
             write_whole(self._batch_path(name), to_bytes(apart, {"name": json.dumps(name)}))
 
     def buffered(self) -> dict[str, dict[str, Tensor]]:
@@ -186,7 +189,7 @@ class Home:
     def clear(self, names: Iterable[str]) -> None:
         """Delete batches of novel samples; a name under which nothing is kept does no harm."""
         self._require_home()
-        with self.lock(), self._writing():
+        with self.lock(), unharmed(self.directory, "what it holds is"):
             for name in names:
                 self._batch_path(name).unlink(missing_ok=True)
 
@@ -201,11 +204,11 @@ class Home:
             return
         import fcntl  # noqa: PLC0415 (not on every system, and reading does without)
 
-        with self._writing():
+        with unharmed(self.directory, "what it holds is"):
             self.directory.mkdir(parents=True, exist_ok=True)
             file = (self.directory / ".lock").open("ab")
         with file:
-            with self._writing():
+            with unharmed(self.directory, "what it holds is"):
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
@@ -288,13 +291,3 @@ class Home:
         if safe != name or not name:
             safe += "-" + hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:12]
         return self.directory / "novel" / f"{safe}.safetensors"
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            reason = error.strerror or error
-            raise ModelFileError(
-                f"{self.directory} cannot be written to ({reason}); what it holds is unharmed"
-            ) from error

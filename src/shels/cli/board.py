@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Lock
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from shels.cli.display import results, say, share_bar, table
+from shels.cli.display import Shown, results, say, share_bar, table
 from shels.cli.standing import SHORT, Row, Standing, seeds, time_line, trial_line
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ LEGEND = "Percent, mean ± sd over trials."
 BESIDE = "Below them the paper's, with ✓ where our mean lies within one sd of theirs."
 
 
-class Board:
+class Board(Shown):
     """A run of experiments as the user sees it."""
 
     def __init__(self, standing: Standing, *, quiet: bool) -> None:
@@ -33,24 +32,8 @@ class Board:
         self._quiet = quiet
         self._console = results()
         self._lock = Lock()  # the table is drawn by a thread of its own, so that its clock never stands still
-        self._live: Live | None = None
         if self._console.is_terminal and not quiet:
             self._live = Live(self, console=self._console, transient=True, refresh_per_second=2)
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Take the table away, so that something else can be said."""
-        if self._live is not None:
-            self._live.stop()
 
     def take(self, advance: Advance) -> None:
         """Show what the engine tells."""

@@ -164,16 +164,10 @@ class DownloadBar(_Bar):
         self._bar.update(self._tasks[name], completed=so_far, total=total or None)
 
 
-class StreamDisplay:
-    """A stream under way: a line for each batch and, in a terminal, a foot with what is known by now."""
+class Shown:
+    """Something that is on the screen while work goes on, where results go to a terminal; one draws it."""
 
-    def __init__(self, title: str, *, quiet: bool) -> None:
-        self._console = results()
-        self._title = title
-        self._quiet = quiet
-        self._live: Live | None = None
-        if self._console.is_terminal and not quiet:
-            self._live = Live(console=self._console, transient=True, refresh_per_second=8)
+    _live: Live | None = None
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -186,9 +180,20 @@ class StreamDisplay:
         self.close()
 
     def close(self) -> None:
-        """Take the foot away, so that something else can be said or asked; the next one brings it back."""
+        """Take it away, so that something else can be said or asked; a stream's next foot brings it back."""
         if self._live is not None:
             self._live.stop()
+
+
+class StreamDisplay(Shown):
+    """A stream under way: a line for each batch and, in a terminal, a foot with what is known by now."""
+
+    def __init__(self, title: str, *, quiet: bool) -> None:
+        self._console = results()
+        self._title = title
+        self._quiet = quiet
+        if self._console.is_terminal and not quiet:
+            self._live = Live(console=self._console, transient=True, refresh_per_second=8)
 
     def line(self, text: str, *, stands_out: bool = False) -> None:
         """Show a line that stays."""

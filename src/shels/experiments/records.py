@@ -14,7 +14,7 @@ from typing import NoReturn, TypeAlias
 
 from shels.errors import DataError, MissingDataError, ModelFileError
 from shels.experiments.trials import Trial, TrialResult
-from shels.files import check_writable
+from shels.files import check_writable, unharmed
 
 _Stamp: TypeAlias = tuple[int, int, int]  # inode, size, time of change: what tells that a file is the same
 
@@ -52,7 +52,7 @@ class Records:
         """Add a result, on disk when this returns; where it cannot be written whole, nothing is."""
         line = _line(result)
         again = _parsed(line)  # refuses what could not be read back
-        with self.held(), self._writing():
+        with self.held(), unharmed(self.path, "the results in it are"):
             known = self._remembered()
             with FileIO(self.path, "a+") as file:
                 _write_whole_line(file, _mend(file) + line)
@@ -73,7 +73,7 @@ class Records:
         import fcntl  # noqa: PLC0415 (not on every system, and reading does without)
 
         check_writable(self.directory)
-        with self._writing():
+        with unharmed(self.path, "the results in it are"):
             file = (self.directory / ".lock").open("ab")
         with file:
             try:
@@ -94,16 +94,6 @@ class Records:
                 "or name another directory"
             )
         return ModelFileError(f"{self.directory} cannot be locked ({error.strerror}); choose another")
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            reason = error.strerror or error
-            raise ModelFileError(
-                f"{self.path} cannot be written to ({reason}); the results in it are unharmed"
-            ) from error
 
     def _stamp(self) -> _Stamp:
         state = self.path.stat()
