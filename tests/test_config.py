@@ -29,7 +29,7 @@ REFUSED = [
     (NetworkSettings, {"image_size": True}, "image_size must be a whole number, 4 or more, got True"),
     (NetworkSettings, {"image_fit": "crop"}, 'image_fit must be "resize" or "pad", got \'crop\''),
     (NetworkSettings, {"pixels": "raw"}, 'pixels must be "unit" or "imagenet", got \'raw\''),
-    (NetworkSettings, {"head": "cos"}, 'head must be "cosine" or "linear", got \'cos\''),
+    (NetworkSettings, {"head": "cos"}, 'head must be "cosine" or "linear" or "scaled-cosine", got \'cos\''),
     (Adam, {"learning_rate": 0}, "learning_rate must be a number over 0, got 0"),
     (Adam, {"learning_rate": math.nan}, "learning_rate must be a number over 0, got nan"),
     (Adam, {"learning_rate": "1e-3"}, "learning_rate must be a number over 0, got '1e-3'"),

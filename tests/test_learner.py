@@ -11,7 +11,7 @@ from torch import nn
 
 from shels.config import Adam, MeanMinusSd, TrainingSettings
 from shels.data.samples import Samples
-from shels.errors import DataError, ModelFileError
+from shels.errors import DataError, ModelFileError, SettingsError
 from shels.learner import Learner, learn
 from shels.storage import file_names, signed
 
@@ -300,3 +300,9 @@ def test_inputs_of_another_kind_are_refused_with_what_was_expected(learner):
         learner.judge(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
     with pytest.raises(DataError, match="got vectors of 64 values"):
         learner.judge(torch.zeros(2, 64))
+
+
+def test_a_rival_s_head_is_for_experiments_alone(digits, short_settings):
+    settings = replace(short_settings, network=replace(short_settings.network, head="scaled-cosine"))
+    with pytest.raises(SettingsError, match="for experiments"):
+        learn(digits[0], settings, seed=0)

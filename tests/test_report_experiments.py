@@ -160,14 +160,14 @@ def test_a_mean_that_is_the_published_one_lies_within():
 
 
 def test_the_best_is_bold_and_stars_hang_on_the_method_that_differs():
-    table = experiment_tables.overview(studies(run() + run(method="linear-head", base=0.7)), "caption")
+    table = experiment_tables.overview(studies(run() + run(method="standard-linear", base=0.7)), "caption")
     first, other = table.rows[0], table.rows[1]
     assert [cell.kind for cell in first[2:6]] == ["best"] * 4
     assert [cell.kind for cell in other[2:6]] == ["plain"] * 4
     assert first[2].after == ""
     assert "paired by seed" in table.note
     shuffled = [replace(each, metrics=metrics(0.7, (7 * each.trial.seed + 3) % 10)) for each in run()]
-    moved = [replace(each, trial=replace(each.trial, method="linear-head")) for each in shuffled]
+    moved = [replace(each, trial=replace(each.trial, method="standard-linear")) for each in shuffled]
     table = experiment_tables.overview(studies(run() + moved), "caption")
     assert table.rows[1][2].after == "***"
 
@@ -237,7 +237,7 @@ def test_an_experiment_of_ones_own_gets_its_section_without_any_detail(tmp_path)
 
 
 def test_missing_or_partial_details_leave_out_their_charts_alone(tmp_path):
-    results = run(count=2, kept=False) + run(method="linear-head", count=2)
+    results = run(count=2, kept=False) + run(method="standard-linear", count=2)
     results[2].details["checks"] = [{"epoch": 1.0, "validation_loss": None, "validation_accuracy": None}]
     results[3].details.update({"checks": [], "exclusivity": [[0.0]], "stages": None})
     files, _ = written(tmp_path, results)
@@ -300,7 +300,7 @@ def test_of_a_trial_with_two_results_the_last_counts():
 
 
 def test_results_that_cannot_be_paired_get_no_test_but_a_reason():
-    ours, theirs = run(count=2), run(method="linear-head", count=2)
+    ours, theirs = run(count=2), run(method="standard-linear", count=2)
     swapped = [replace(each, trial=replace(each.trial, known=each.trial.novel)) for each in theirs]
     table = experiment_tables.statistics(studies(ours + swapped))
     assert "Where there is no test: within/fmnist, seed 0" in table.note

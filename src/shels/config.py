@@ -60,8 +60,8 @@ class NetworkSettings:
     """How images reach that size: resampled, or kept and set in a black frame."""
     pixels: Literal["unit", "imagenet"] = "unit"
     """What the network is shown: values 0-1, or normalised as ImageNet weights expect."""
-    head: Literal["cosine", "linear"] = "cosine"
-    """The last layer: the paper's cosine, or an ordinary linear layer to compare with."""
+    head: Literal["cosine", "linear", "scaled-cosine"] = "cosine"
+    """The last layer: the paper's cosine; to compare with, a linear layer or cosines with a learned scale."""
     weights: str | None = None
     """A safetensors file of pretrained weights (VGG16 only)."""
 
@@ -74,7 +74,7 @@ class NetworkSettings:
         )
         _one_of(self, "image_fit", "resize", "pad")
         _one_of(self, "pixels", "unit", "imagenet")
-        _one_of(self, "head", "cosine", "linear")
+        _one_of(self, "head", "cosine", "linear", "scaled-cosine")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from shels.detection import (
     measured_acceptance,
 )
 from shels.drift import Look
-from shels.errors import DataError
+from shels.errors import DataError, SettingsError
 from shels.judging import exclusivity, measures_of
 from shels.model.chains import describe
 from shels.model.networks import Network, Views, build, from_chain
@@ -168,6 +168,8 @@ def learn(
 
     chain: a network of one's own instead of the settings' architecture.
     """
+    if settings.network.head == "scaled-cosine":
+        raise SettingsError('head "scaled-cosine" is a rival\'s, for experiments; use "cosine" or "linear"')
     if len(samples.classes) < 2:
         raise DataError(f"{samples.origin}: a classifier needs 2 classes or more, got {len(samples.classes)}")
     samples.require_every_class()

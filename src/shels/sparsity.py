@@ -43,6 +43,19 @@ def group_sparsity(weights: Sequence[Tensor], mu: Sequence[float]) -> Tensor:
     return torch.stack([factor * outgoing_norms(weight).sum() for weight, factor in kept]).sum()
 
 
+def exclusive_sparsity(weights: Sequence[Tensor], mu: Sequence[float]) -> Tensor:
+    """Return the exclusive sparsity of Zhou et al. before γ, Eq. (8), each layer's times μ.
+
+    Half the squares of each unit's summed outgoing weights, so that what a unit feeds competes for it. A
+    convolution's weight from one unit to another is the norm of its window.
+    """
+    terms = []
+    for weight, m in zip(weights, mu, strict=True):
+        sizes = weight.abs() if weight.ndim == 2 else torch.linalg.vector_norm(weight.flatten(2), dim=2)
+        terms.append(m / 2 * sizes.sum(dim=0).square().sum())
+    return torch.stack(terms).sum()
+
+
 class _GroupNorms(torch.autograd.Function):
     """Weighted sums of group norms with a trial axis, and their gradient; a group at 0 has gradient 0."""
 

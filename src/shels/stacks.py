@@ -222,7 +222,8 @@ class Stack:
 
 def _classes(network: nn.Module) -> int:
     """Return how many rows the last layer has."""
-    return len(list(network.parameters())[-1])
+    head = getattr(network, "head", None)
+    return len(head.weight if isinstance(head, nn.Module) else list(network.parameters())[-1])  # type: ignore[arg-type]
 
 
 def stacked_params(networks: Sequence[nn.Module]) -> Params:

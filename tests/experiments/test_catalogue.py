@@ -118,8 +118,8 @@ def test_settings_are_those_of_the_appendix(name, architecture, size, epochs):
 
 
 def test_a_method_changes_the_settings_that_it_needs_to():
-    trial = CATALOGUE["within/mnist"].trials(METHODS["linear-head"], 1)[0]
-    assert (trial.method, trial.settings.network.head) == ("linear-head", "linear")
+    trial = CATALOGUE["within/mnist"].trials(METHODS["standard-linear"], 1)[0]
+    assert (trial.method, trial.settings.network.head) == ("standard-linear", "linear")
 
 
 @pytest.mark.parametrize("name", ["within/mnist", "within/digits"])

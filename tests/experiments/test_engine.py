@@ -174,7 +174,7 @@ def test_a_trial_run_twice_comes_to_the_same_figures(tmp_path, source):
 def test_a_trial_comes_to_the_same_beside_others(tmp_path, source):
     (trial,) = trials_of()
     (by_itself,) = finished(run([trial], Records(tmp_path / "one"), source))
-    others = [*trials_of(count=3)[1:], *trials_of("shels-gaussian"), *trials_of("linear-head")]
+    others = [*trials_of(count=3)[1:], *trials_of("shels-gaussian"), *trials_of("standard-linear")]
     for place, most in enumerate((None, 3)):
         records = Records(tmp_path / f"many{place}")
         run([*others, trial], records, source, most_together=most)
@@ -185,7 +185,7 @@ def test_a_trial_comes_to_the_same_beside_others(tmp_path, source):
 
 
 def test_methods_that_train_alike_train_once(records, source, trained):
-    trials = [*trials_of("shels", 2), *trials_of("shels-gaussian", 2), *trials_of("linear-head", 1)]
+    trials = [*trials_of("shels", 2), *trials_of("shels-gaussian", 2), *trials_of("standard-linear", 1)]
     advances = run(trials, records, source)
     assert trained[0] == [1, 1, 1]
     assert {result.trial for result in finished(advances)} == set(trials)
@@ -250,7 +250,7 @@ def test_trials_of_one_network_with_other_novel_classes_are_measured_each_on_its
 
 
 def test_groups_put_together_what_can_be_stacked_and_what_shares_a_network():
-    shels, gaussian, linear = (trials_of(name, 3) for name in ("shels", "shels-gaussian", "linear-head"))
+    shels, gaussian, linear = (trials_of(name, 3) for name in ("shels", "shels-gaussian", "standard-linear"))
     longer = trials_of("shels", 1, epochs=2)
     assert engine.groups([*shels, *gaussian, *linear, *longer]) == [
         [[one, two] for one, two in zip(shels, gaussian, strict=True)],

@@ -63,7 +63,7 @@ def test_every_conflict_of_the_paper_is_a_note():
 
 
 def test_exclusivity_is_published_with_its_standard_error():
-    linear = published("within/fmnist", "linear-head", "exclusivity")
+    linear = published("within/fmnist", "standard-linear", "exclusivity")
     assert linear.mean == 0.69
     assert linear.sd / math.sqrt(linear.trials) == pytest.approx(0.017)
     assert published("within/fmnist", "shels", "exclusivity").mean == 1.0

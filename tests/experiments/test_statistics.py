@@ -196,7 +196,7 @@ def test_measures_are_adjusted_together_by_holm_as_in_table_10():
     # The paper's p on FMNIST and what it adjusts them to; novel, known, combined, AUROC.
     printed = {"novel_accuracy": 5.06, "known_accuracy": 11.60, "combined_accuracy": 3.48, "auroc": 2.04}
     adjusted = {"novel_accuracy": 0.002, "known_accuracy": 0.0001, "combined_accuracy": 0.014, "auroc": 0.072}
-    base = results([0.5] * 10, "linear-head")
+    base = results([0.5] * 10, "standard-linear")
     moved = {measure: with_moments(0.5 + t / 1e3, math.sqrt(10) / 1e3) for measure, t in printed.items()}
     ours = [
         replace(result, metrics={measure: moved[measure][i] for measure in MEASURES})
@@ -218,13 +218,13 @@ def test_holm_worked_by_hand():
         replace(result, metrics={name: values[name][i] for name in values})
         for i, result in enumerate(results([0.0] * 10))
     ]
-    found = compare_measures(ours, results([0.0] * 10, "linear-head", measures="abc"), True, tuple("abc"))
+    found = compare_measures(ours, results([0.0] * 10, "standard-linear", measures="abc"), True, tuple("abc"))
     assert [found[name].p_holm for name in "abc"] == pytest.approx([0.03, 0.04, 0.04])
 
 
 def test_trials_are_paired_by_seed_whatever_their_order():
     a = results({3: 0.9, 0: 0.6, 1: 0.7, 7: 0.2})
-    b = results({1: 0.5, 3: 0.8, 0: 0.5, 5: 0.1}, "linear-head")
+    b = results({1: 0.5, 3: 0.8, 0: 0.5, 5: 0.1}, "standard-linear")
     found = compare_measures(a, b, paired=True)["auroc"]
     expected = compare([0.6, 0.7, 0.9], [0.5, 0.5, 0.8], paired=True)
     assert (found.t, found.p, found.n) == (expected.t, expected.p, 3)
@@ -232,7 +232,7 @@ def test_trials_are_paired_by_seed_whatever_their_order():
 
 
 def test_independent_trials_are_all_used():
-    a, b = results({0: 0.9, 1: 0.6, 2: 0.7}), results({1: 0.5, 8: 0.4}, "linear-head")
+    a, b = results({0: 0.9, 1: 0.6, 2: 0.7}), results({1: 0.5, 8: 0.4}, "standard-linear")
     found = compare_measures(a, b, paired=False)["auroc"]
     assert (found.n, found.left_out) == (5, 0)
     assert found.p == pytest.approx(stats.ttest_ind([0.9, 0.6, 0.7], [0.5, 0.4]).pvalue)
@@ -241,7 +241,7 @@ def test_independent_trials_are_all_used():
 def test_a_trial_without_a_measure_is_left_out_of_that_measure_alone():
     a = results([0.9, 0.6, 0.7])
     a[1] = replace(a[1], metrics={"auroc": math.nan, "known_accuracy": 0.6})
-    b = results([0.5, 0.5, 0.6], "linear-head")
+    b = results([0.5, 0.5, 0.6], "standard-linear")
     found = compare_measures(a, b, paired=True, measures=("known_accuracy", "auroc", "fpr95"))
     assert [found[name].n for name in found] == [3, 2, 0]
     assert [found[name].left_out for name in found] == [0, 2, 6]

@@ -70,7 +70,7 @@ def test_any_other_setting_makes_another_key(path):
     "change",
     [
         {"experiment": "within/mnist"},
-        {"method": "linear-head"},
+        {"method": "standard-linear"},
         {"seed": 4},
         {"known_data": "mnist"},
         {"novel_data": "mnist"},

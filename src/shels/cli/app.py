@@ -15,6 +15,7 @@ from shels.cli import (
     detect,
     evaluate,
     inspect,
+    methods,
     report,
     reproduce,
     revise,
@@ -79,6 +80,7 @@ app.command("accommodate", epilog=accommodate.EXAMPLES)(accommodate.accommodate)
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
 app.command("revise", epilog=revise.EXAMPLES)(revise.revise)
+app.command("methods", epilog=methods.EXAMPLES)(methods.methods)
 app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)

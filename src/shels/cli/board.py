@@ -99,7 +99,7 @@ def _most_telling(rows: Sequence[Row], most: int) -> list[Row]:
 
 
 def _named(trials: Sequence[Trial]) -> str:
-    """Return trials in short: within/svhn shels 0-9, within/svhn linear-head 0-9."""
+    """Return trials in short: within/svhn shels 0-9, within/svhn standard-linear 0-9."""
     rows: dict[tuple[str, str], list[Trial]] = {}
     for trial in trials:
         rows.setdefault((trial.experiment, trial.method), []).append(trial)

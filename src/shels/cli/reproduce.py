@@ -24,7 +24,7 @@ EXAMPLES = """[bold]Examples[/bold]
 shels reproduce --list
 shels reproduce within/digits --trials 3 --out tried
 shels reproduce within/fmnist across/mnist-fmnist
-shels reproduce paper --methods shels,linear-head --weights vgg16.safetensors
+shels reproduce paper --methods shels,standard-linear --weights vgg16.safetensors
 
 Every finished trial is kept. Cut off at any moment, the same command goes on."""
 

@@ -10,8 +10,16 @@ import torch
 from torch import Tensor
 
 from shels.config import AcceptShare, ThresholdRule
-from shels.detection.thresholds import Verdicts, enough_for, p_values, padded, threshold, warn_of_few
-from shels.errors import DataError, SettingsError, TrainingError
+from shels.detection.thresholds import (
+    Verdicts,
+    enough_for,
+    p_values,
+    padded,
+    require_every_class,
+    threshold,
+    warn_of_few,
+)
+from shels.errors import DataError, SettingsError
 from shels.model.networks import Views
 
 
@@ -55,7 +63,7 @@ class Detector:
         network was not trained on, which any promised rate needs. names: what errors call the classes.
         """
         own = _by_class(class_scores(features, self.weights), labels, correct_only=True)
-        _require_every_class(own, names)
+        require_every_class(own, names)
         if held_out is None and isinstance(self.rule, AcceptShare):
             raise SettingsError(
                 "the accept-share rule needs held-out samples: pass held_out=(features, labels)"
@@ -145,13 +153,3 @@ def _by_class(scores: Tensor, labels: Tensor, *, correct_only: bool) -> list[Ten
     best, winner = scores.max(dim=1)
     mine = winner == labels if correct_only else torch.ones_like(labels, dtype=torch.bool)
     return [best[mine & (winner == position)] for position in range(scores.shape[1])]
-
-
-def _require_every_class(own: Sequence[Tensor], names: Sequence[object] | None) -> None:
-    for position, scores in enumerate(own):
-        if not len(scores):
-            name = repr(names[position]) if names else f"number {position}"
-            raise TrainingError(
-                f"class {name} has no correctly classified training sample, so it can have no threshold; "
-                "train longer, give it more samples, or check its labels"
-            )

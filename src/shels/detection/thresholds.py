@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from shels.config import AcceptShare, MeanMinusSd, ThresholdRule
+from shels.errors import TrainingError
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,3 +123,14 @@ def warn_of_few(count: int, rule: ThresholdRule) -> None:
             UserWarning,
             stacklevel=3,
         )
+
+
+def require_every_class(own: Sequence[Tensor], names: Sequence[object] | None) -> None:
+    """Raise unless every class has a rightly classified training sample to set its threshold by."""
+    for position, scores in enumerate(own):
+        if not len(scores):
+            name = repr(names[position]) if names else f"number {position}"
+            raise TrainingError(
+                f"class {name} has no correctly classified training sample, so it can have no threshold; "
+                "train longer, give it more samples, or check its labels"
+            )

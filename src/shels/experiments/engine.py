@@ -12,16 +12,20 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from shels import __version__, runtime
+from shels.config import TrainingSettings
 from shels.courses import Fit, Progress, TrialTraining
 from shels.data.samples import DataSet
 from shels.errors import ShelsError
 from shels.experiments.measuring import Figures, measure
+from shels.experiments.methods import METHODS
 from shels.experiments.preparing import Training, prepared, require_classes, training_key
 from shels.experiments.records import Records
 from shels.experiments.trials import Trial, TrialResult
+from shels.model.networks import Network
 from shels.runs import Checkpoint
+from shels.stepping import Loss
 from shels.tasks import following
-from shels.training import fit_trials, planned, shels_loss
+from shels.training import fit_trials, planned
 
 Source: TypeAlias = Callable[[str, int | None], DataSet]
 """Gives a data set by its name, at the image size that a trial needs where its images have many sizes."""
@@ -87,10 +91,15 @@ def groups(trials: Sequence[Trial]) -> list[list[list[Trial]]]:
     """Return trials that can be stacked together, and in each group those that share a trained network."""
     out: dict[Any, dict[Any, list[Trial]]] = {}
     for trial in trials:
-        alike = (trial.known_data, trial.settings.network, trial.settings.training, trial.precision)
+        settings = trial.settings
+        alike = (trial.known_data, settings.network, settings.training, trial.precision, _loss_of(trial))
         same = (trial.seed, trial.known)
         out.setdefault(alike, {}).setdefault(same, []).append(trial)
     return [list(trainings.values()) for trainings in out.values()]
+
+
+def _loss_of(trial: Trial) -> Callable[[Network, TrainingSettings], Loss]:
+    return METHODS[trial.method].loss
 
 
 class _Loaded:
@@ -206,7 +215,7 @@ def _train(stack: Sequence[Training], records: Records, tell: Callable[[float], 
         TrialTraining(training.network, training.data, training.seed, checkpoint=store)
         for training, store in zip(stack, stores, strict=True)
     ]
-    loss = shels_loss(first.network, first.settings)
+    loss = _loss_of(first.trials[0])(first.network, first.settings)
     precision = first.trials[0].precision
     together = None if on_cpu else len(stack)
     return fit_trials(trials, loss, first.settings, progress=watch, precision=precision, together=together)

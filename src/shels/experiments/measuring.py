@@ -12,12 +12,15 @@ from torch import Tensor
 from shels import metrics
 from shels.config import Gaussian
 from shels.data.samples import DataSet
-from shels.detection import Detector, GaussianDetector
+from shels.detection import Detector, GaussianDetector, Verdicts
 from shels.experiments.methods import METHODS
 from shels.experiments.preparing import Training
 from shels.experiments.trials import Trial
 from shels.judging import exclusivity, measures_of
-from shels.model.networks import Views
+from shels.model.networks import Network, Views
+from shels.rivals.head import Head
+from shels.rivals.judge import Judge
+from shels.rivals.registry import DETECTORS, detector
 from shels.viewing import views_of
 
 
@@ -49,7 +52,7 @@ def measure(
 
     sets: the data by name, with the novel classes'. tests: their test inputs, on the networks' device.
     """
-    shared = any(METHODS[t.method].score == "gaussian" for training in stack for t in training.trials)
+    shared = any(_reads_shared(trial) for training in stack for trial in training.trials)
     see = _Seer(stack, precision, shared)
     training = see([t.data.training for t in stack], stack[0].data.inputs)
     held = see([t.data.validation or t.data.training for t in stack], stack[0].data.inputs)
@@ -97,11 +100,11 @@ def _figures(trial: Trial, training: Training, parts: Sequence[_Part], novel: _P
     """Return one trial's figures from what its network sees."""
     fitted, held, test = parts
     weights = training.network.head.weight.detach()
-    detector = _detector(trial, weights, fitted, held)
-    judged = [detector.verdicts(detector.sees(part.views)) for part in (test, novel)]
+    judge = _detector(trial, training.network, fitted, held)
+    judged = [_verdicts(judge, part.views) for part in (test, novel)]
     found = measures_of(judged[0], test.labels, trial.known, judged[1], novel.labels, trial.novel)
     matrix = exclusivity(weights, fitted.views.high, fitted.labels)
-    apart = detector.verdicts(detector.sees(held.views))
+    apart = _verdicts(judge, held.views)
     figures = {name: value for name, value in found.items() if isinstance(value, float)}
     figures["exclusivity"] = metrics.mean_exclusivity(matrix)
     figures["held_out_acceptance"] = float((~apart.novel).float().mean())
@@ -109,12 +112,30 @@ def _figures(trial: Trial, training: Training, parts: Sequence[_Part], novel: _P
     return Figures(figures, details | {"exclusivity": matrix.tolist()})
 
 
-def _detector(trial: Trial, weights: Tensor, fitted: _Part, held: _Part) -> Detector | GaussianDetector:
+def _verdicts(judge: Detector | GaussianDetector | Judge, views: Views) -> Verdicts:
+    if isinstance(judge, Judge):
+        return judge.verdicts(views)
+    return judge.verdicts(judge.sees(views))
+
+
+def _reads_shared(trial: Trial) -> bool:
+    score = METHODS[trial.method].score
+    return score == "gaussian" or (score in DETECTORS and DETECTORS[score].make.reads_shared)
+
+
+def _detector(
+    trial: Trial, network: Network, fitted: _Part, held: _Part
+) -> Detector | GaussianDetector | Judge:
     """Return the trial's detector with its thresholds."""
-    rule, kept = trial.settings.rule, trial.settings.accommodation
-    if METHODS[trial.method].score == "gaussian":
+    rule, kept, score = trial.settings.rule, trial.settings.accommodation, METHODS[trial.method].score
+    if score == "gaussian":
         settings = kept if isinstance(kept, Gaussian) else Gaussian()
         gaussian = GaussianDetector.fit(fitted.views, fitted.labels, rule, settings)
         return gaussian.calibrated(gaussian.sees(held.views), held.labels)
+    if score in DETECTORS:
+        rival = detector(score, Head.of(network.head))
+        parts = (fitted.views, fitted.labels), (held.views, held.labels)
+        return Judge.fit(rival, rule, *parts, names=trial.known)
     apart = (held.views.high, held.labels)
+    weights = network.head.weight.detach()
     return Detector(weights, rule).fit(fitted.views.high, fitted.labels, apart, names=trial.known)

@@ -4,47 +4,116 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from shels.config import Settings
+from shels.config import Settings, TrainingSettings
 from shels.errors import SettingsError, unknown_name
+from shels.model.networks import Network
+from shels.rivals.registry import DETECTORS
+from shels.rivals.training import exclusive_sparsity_loss, scaled_cosine_loss
+from shels.stepping import Loss
+from shels.training import shels_loss
+
+PAPER = "Gummadi, Kent, Mendez, Eaton, CoLLAs 2022"
 
 
 @dataclass(frozen=True)
 class Method:
     """A way to detect novelty. Methods that train alike share one trained network.
 
+    family: what several methods are called together. stores: what it keeps of the known samples.
     settings: the paper's settings for a data set, changed to what this method needs.
-    score: which detector judges: "shels" (Eq. 4) or "gaussian".
+    score: what judges: "shels" (Eq. 4), "gaussian", or a name of `rivals.registry.DETECTORS`.
+    loss: what it trains with.
     """
 
     name: str
     title: str
+    family: str
+    paper: str
+    stores: str
     settings: Callable[[Settings], Settings]
-    score: Literal["shels", "gaussian"]
+    score: str
+    loss: Callable[[Network, TrainingSettings], Loss] = shels_loss
 
 
 def _as_it_is(settings: Settings) -> Settings:
     return settings
 
 
-def _linear_head(settings: Settings) -> Settings:
-    return replace(settings, network=replace(settings.network, head="linear"))
+def _standard(settings: Settings) -> Settings:
+    """Return the settings of an ordinary classifier: a linear last layer, cross-entropy, no sparsity."""
+    network = replace(settings.network, head="linear")
+    return replace(settings, network=network, training=replace(settings.training, alpha=0.0))
 
 
-METHODS = {
-    method.name: method
-    for method in (
-        Method("shels", "SHELS", _as_it_is, "shels"),
-        Method("shels-gaussian", "SHELS network, Gaussian score", _as_it_is, "gaussian"),
-        Method("linear-head", "linear head, SHELS score", _linear_head, "shels"),
-    )
+def _scaled(settings: Settings) -> Settings:
+    """Return the settings of cosines with a learned scale: cross-entropy alone."""
+    return replace(_standard(settings), network=replace(settings.network, head="scaled-cosine"))
+
+
+_TRAINED = (
+    Method("shels", "SHELS", "own", PAPER, "nothing", _as_it_is, "shels"),
+    Method(
+        "shels-gaussian",
+        "SHELS network, Gaussian score",
+        "own",
+        "this software",
+        "statistics",
+        _as_it_is,
+        "gaussian",
+    ),
+    Method("standard-linear", "linear head, SHELS score", "trained", PAPER, "nothing", _standard, "shels"),
+    Method(
+        "scaled-cosine",
+        "scaled cosine",
+        "trained",
+        "Techapanurak, Suganuma, Okatani, ACCV 2020",
+        "nothing",
+        _scaled,
+        "max-logit",
+        scaled_cosine_loss,
+    ),
+    Method(
+        "exclusive-sparsity",
+        "exclusive sparsity",
+        "trained",
+        "Zhou, Jin, Hoi, AISTATS 2010",
+        "nothing",
+        _standard,
+        "shels",
+        exclusive_sparsity_loss,
+    ),
+)
+_TITLES = {
+    "msp": "MSP",
+    "gen": "GEN",
+    "react": "ReAct",
+    "ash": "ASH",
+    "vim": "ViM",
+    "fdbd": "fDBD",
+    "knn": "k-NN",
+    "mahalanobis": "Mahalanobis",
+    "mahalanobis-layers": "Mahalanobis, two layers",
+    "relative-mahalanobis": "relative Mahalanobis",
+    "openmax": "OpenMax",
+}
+_POST_HOC = tuple(
+    Method(name, _TITLES.get(name, name), "post-hoc", str(each.paper), each.stores, _standard, name)
+    for name, each in DETECTORS.items()
+)
+
+METHODS = {method.name: method for method in (*_TRAINED, *_POST_HOC)}
+FAMILIES = {
+    family: tuple(each for each in METHODS.values() if each.family == family)
+    for family in dict.fromkeys(each.family for each in METHODS.values())
 }
 
 
 def find_methods(names: Sequence[str]) -> list[Method]:
-    """Return the methods of these names, each once, in the order given."""
+    """Return the methods of these names or families, each once, in the order given."""
+    found: dict[str, Method] = {}
     for name in names:
-        if name not in METHODS:
-            raise SettingsError(unknown_name("method", name, METHODS))
-    return [METHODS[name] for name in dict.fromkeys(names)]
+        if name not in METHODS and name not in FAMILIES:
+            raise SettingsError(unknown_name("method", name, [*METHODS, *FAMILIES]))
+        found |= {each.name: each for each in FAMILIES.get(name) or (METHODS[name],)}
+    return list(found.values())

@@ -16,6 +16,7 @@ from shels.data.preparation import prepare_for
 from shels.data.samples import DataSet
 from shels.data.splits import hold_out_labels
 from shels.errors import DataError
+from shels.experiments.methods import METHODS
 from shels.experiments.trials import Trial
 from shels.model.networks import Network, build
 
@@ -34,7 +35,8 @@ class Training:
 def training_key(trial: Trial) -> str:
     """Return a digest of all that decides the network that a trial trains."""
     settings = [to_dict(trial.settings.network), to_dict(trial.settings.training), trial.precision]
-    text = json.dumps([trial.known_data, list(trial.known), trial.seed, settings], sort_keys=True)
+    what = [trial.known_data, list(trial.known), trial.seed, METHODS[trial.method].loss.__name__]
+    text = json.dumps([*what, settings], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 

@@ -109,7 +109,7 @@ _TABLES: dict[str, dict[str, tuple[_Pair, _Pair, _Pair, _Pair]]] = {
 
 # Mean and STANDARD ERROR over ten draws of five FMNIST classes, and the figure that prints them.
 _EXCLUSIVITY = {
-    "linear-head": (0.69, 0.017, "Figure 9"),
+    "standard-linear": (0.69, 0.017, "Figure 9"),
     "scaled-cosine": (0.93, 0.028, "Figure 9"),
     "exclusive-sparsity": (0.704, 0.0196, "Figure 10"),
     "shels": (1.0, 0.001, "Figure 9"),

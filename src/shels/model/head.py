@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
@@ -43,6 +45,49 @@ def unit(rows: Tensor) -> Tensor:
     """Return rows scaled to length 1; a row of zeros stays as it is, with a harmless gradient."""
     length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     return rows / torch.where(length > 0, length, 1.0)
+
+
+class ScaledCosineHead(CosineHead):
+    """Cosines times a scale that is learned for each sample (Techapanurak et al., ACCV 2020), a rival's head.
+
+    While it trains, the scale is exp of a batch-normalised linear map of the features; a loss that knows
+    which samples are there calls `scaled_cosines` itself. Afterwards it is the scale of the average sample: a
+    scale changes no order of classes, and so no batch decides what a sample gets.
+    """
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__(features, classes)
+        self.scale = nn.Parameter(torch.empty(features))
+        self.gain = nn.Parameter(torch.empty(1))
+        self.shift = nn.Parameter(torch.empty(1))
+
+    @torch.no_grad()
+    def start(self, draw: torch.Generator) -> None:
+        """Set what Xavier's rule does not: a small random map, batch normalisation as it begins."""
+        bound = len(self.scale) ** -0.5
+        self.scale.uniform_(-bound, bound, generator=draw)
+        self.gain.fill_(1.0)
+        self.shift.zero_()
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return scaled cosines: (n, d) -> (n, classes)."""
+        if self.training:
+            there = torch.ones(len(features), dtype=torch.bool, device=features.device)
+            return scaled_cosines(features, dict(self.named_parameters()), there)
+        return self.shift.exp() * super().forward(features)
+
+
+def scaled_cosines(features: Tensor, head: Mapping[str, Tensor], there: Tensor) -> Tensor:
+    """Return cosines times exp(BN(v·f)), normalised over the samples that are there: (n, d) -> (n, classes).
+
+    head: the parameters of a ScaledCosineHead. there: (n,) bool. A bias before batch normalisation cancels.
+    """
+    cosines = F.linear(unit(features), unit(head["weight"]))
+    value, count = features @ head["scale"], there.sum()
+    mean = torch.where(there, value, 0.0).sum() / count
+    variance = torch.where(there, (value - mean).square(), 0.0).sum() / count
+    normal = (value - mean) / (variance + 1e-5).sqrt()
+    return (head["gain"] * normal + head["shift"]).exp()[:, None] * cosines
 
 
 class LinearHead(nn.Linear):

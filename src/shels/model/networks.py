@@ -14,12 +14,16 @@ from torch import Tensor, nn
 from shels.config import NetworkSettings
 from shels.errors import ArchitectureError, SettingsError, unknown_name
 from shels.model.chains import Shape, describe, feature_count, flat, rebuild, unset
-from shels.model.head import CosineHead, LinearHead
+from shels.model.head import CosineHead, LinearHead, ScaledCosineHead
 from shels.model.pretrained import load_vgg16
 from shels.model.trunk import run
 from shels.runtime import generator
 
-_HEADS: dict[str, type[CosineHead | LinearHead]] = {"cosine": CosineHead, "linear": LinearHead}
+_HEADS: dict[str, type[CosineHead | LinearHead]] = {
+    "cosine": CosineHead,
+    "linear": LinearHead,
+    "scaled-cosine": ScaledCosineHead,
+}
 
 
 class Views(NamedTuple):
@@ -116,7 +120,10 @@ def attach_head(body: nn.Sequential, shape: Shape, head: str, classes: int, seed
     with torch.device("meta"):
         module = _HEADS[head](features, classes)
     unset(module, "cpu")
-    initialise(module, generator(seed, "head"))
+    draw = generator(seed, "head")
+    initialise(module, draw)
+    if isinstance(module, ScaledCosineHead):
+        module.start(draw)
     return Network(body, module)
 
 

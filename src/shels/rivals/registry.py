@@ -1,0 +1,87 @@
+"""The rivals by name: what each one looks at, where it was published, what it keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from shels.errors import SettingsError, unknown_name
+from shels.rivals.ash import Ash
+from shels.rivals.energy import Energy
+from shels.rivals.fdbd import Fdbd
+from shels.rivals.gen import Gen
+from shels.rivals.knn import Knn
+from shels.rivals.mahalanobis import Mahalanobis, MahalanobisLayers
+from shels.rivals.max_logit import MaxLogit
+from shels.rivals.msp import Msp
+from shels.rivals.openmax import OpenMax
+from shels.rivals.protocol import Detector, Head
+from shels.rivals.react import React
+from shels.rivals.relative_mahalanobis import RelativeMahalanobis
+from shels.rivals.vim import Vim
+
+Family = Literal["logits", "shaped features", "features and logits", "boundaries", "distances", "extremes"]
+Stores = Literal["nothing", "statistics", "old data"]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Where a score was published."""
+
+    authors: str
+    venue: str
+    year: int
+
+    def __str__(self) -> str:
+        return f"{self.authors}, {self.venue} {self.year}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A rival. stores: what it keeps of the training samples beside the network."""
+
+    make: type[Detector]
+    family: Family
+    paper: Paper
+    stores: Stores
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether it can take a class in without the old classes' samples."""
+        return not self.make.cannot_grow
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Its settings, each with its default."""
+        return {each.name: each.default for each in fields(self.make) if each.name not in ("head", "state")}
+
+
+DETECTORS: dict[str, Entry] = {
+    entry.make.name: entry
+    for entry in (
+        Entry(Msp, "logits", Paper("Hendrycks, Gimpel", "ICLR", 2017), "nothing"),
+        Entry(MaxLogit, "logits", Paper("Hendrycks et al.", "ICML", 2022), "nothing"),
+        Entry(Energy, "logits", Paper("Liu, Wang, Owens, Li", "NeurIPS", 2020), "nothing"),
+        Entry(Gen, "logits", Paper("Liu, Lochman, Zach", "CVPR", 2023), "nothing"),
+        Entry(React, "shaped features", Paper("Sun, Guo, Li", "NeurIPS", 2021), "statistics"),
+        Entry(Ash, "shaped features", Paper("Djurisic, Bozanic, Ashok, Liu", "ICLR", 2023), "nothing"),
+        Entry(Vim, "features and logits", Paper("Wang, Li, Feng, Zhang", "CVPR", 2022), "statistics"),
+        Entry(Fdbd, "boundaries", Paper("Liu, Qin", "ICML", 2024), "statistics"),
+        Entry(Knn, "distances", Paper("Sun, Ming, Zhu, Li", "ICML", 2022), "old data"),
+        Entry(Mahalanobis, "distances", Paper("Lee, Lee, Lee, Shin", "NeurIPS", 2018), "statistics"),
+        Entry(MahalanobisLayers, "distances", Paper("Lee, Lee, Lee, Shin", "NeurIPS", 2018), "statistics"),
+        Entry(RelativeMahalanobis, "distances", Paper("Ren et al.", "ICML workshop", 2021), "statistics"),
+        Entry(OpenMax, "extremes", Paper("Bendale, Boult", "CVPR", 2016), "statistics"),
+    )
+}
+
+
+def detector(name: str, head: Head, **settings: Any) -> Detector:
+    """Return the rival of this name on a head, with these settings and its defaults for the rest."""
+    if name not in DETECTORS:
+        raise SettingsError(unknown_name("detector", name, DETECTORS))
+    entry = DETECTORS[name]
+    for each in settings:
+        if each not in entry.defaults:
+            raise SettingsError(unknown_name(f"setting of {name}", each, entry.defaults))
+    return entry.make(head, **settings)
