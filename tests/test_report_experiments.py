@@ -377,3 +377,18 @@ def test_the_command_writes_beside_the_results_or_elsewhere_and_lists_its_files(
     said = CliRunner().invoke(app, [str(tmp_path / "results"), "--out", str(tmp_path / "elsewhere")])
     assert "2 trials of 1 experiment: open" in said.stdout
     assert (tmp_path / "elsewhere" / "summary.csv").exists()
+
+
+def test_many_methods_are_drawn_as_dots_few_as_bars(tmp_path):
+    methods = ["shels", "shels-gaussian", "standard-linear", "msp", "energy", "knn", "vim", "openmax"]
+    results = [
+        each
+        for place, name in enumerate(methods)
+        for each in run(method=name, count=2, base=0.5 + place / 20)
+    ]
+    write_report(results, tmp_path / "many")
+    write_report(run(count=2), tmp_path / "few")
+    page = (tmp_path / "many" / "report.html").read_text()
+    assert "Hollow: what the paper published" in page
+    assert all(title in page for title in ("k-NN", "ViM", "OpenMax", "scaled cosine, published"))
+    assert "Hollow" not in (tmp_path / "few" / "report.html").read_text()

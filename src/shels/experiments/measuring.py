@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from shels.judging import exclusivity, measures_of
 from shels.model.networks import Network, Views
 from shels.rivals.head import Head
 from shels.rivals.judge import Judge
+from shels.rivals.odin import Odin, chosen_step, moved_views
 from shels.rivals.registry import DETECTORS, detector
 from shels.viewing import views_of
 
@@ -34,10 +35,12 @@ class Figures:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Samples of one trial as its network sees them."""
+    """Samples of one trial as its network sees them, and where their inputs lie."""
 
     views: Views
     labels: Tensor
+    inputs: Tensor
+    places: Tensor
 
 
 def measure(
@@ -93,23 +96,34 @@ class _Seer:
         prepare = self.stack[0].data.prepare
         index = [part[0] for part in parts]
         views = views_of(networks, inputs, index, prepare, precision=self.precision, shared=self.shared)
-        return [_Part(view, part[1].to(inputs.device)) for view, part in zip(views, parts, strict=True)]
+        pairs = zip(views, parts, strict=True)
+        return [_Part(view, labels.to(inputs.device), inputs, index) for view, (index, labels) in pairs]
 
 
 def _figures(trial: Trial, training: Training, parts: Sequence[_Part], novel: _Part) -> Figures:
     """Return one trial's figures from what its network sees."""
-    fitted, held, test = parts
-    weights = training.network.head.weight.detach()
+    matrix = exclusivity(training.network.head.weight.detach(), parts[0].views.high, parts[0].labels)
+    fitted, held, test, novel = _as_judged(trial, training, [*parts, novel])
     judge = _detector(trial, training.network, fitted, held)
     judged = [_verdicts(judge, part.views) for part in (test, novel)]
     found = measures_of(judged[0], test.labels, trial.known, judged[1], novel.labels, trial.novel)
-    matrix = exclusivity(weights, fitted.views.high, fitted.labels)
     apart = _verdicts(judge, held.views)
     figures = {name: value for name, value in found.items() if isinstance(value, float)}
     figures["exclusivity"] = metrics.mean_exclusivity(matrix)
     figures["held_out_acceptance"] = float((~apart.novel).float().mean())
     details = {name: value for name, value in found.items() if isinstance(value, dict)}
     return Figures(figures, details | {"exclusivity": matrix.tolist()})
+
+
+def _as_judged(trial: Trial, training: Training, parts: Sequence[_Part]) -> Sequence[_Part]:
+    """Return training, held-out, known and novel samples as the trial's score wants to see them."""
+    score = METHODS[trial.method].score
+    if score not in DETECTORS or not DETECTORS[score].make.reads_inputs:
+        return parts
+    network, prepare, temperature = training.network, training.data.prepare, Odin.temperature
+    step = chosen_step(network, parts[1].inputs, parts[1].places, prepare)
+    seen = [moved_views(network, part.inputs, part.places, prepare, temperature, step) for part in parts]
+    return [replace(part, views=views) for part, views in zip(parts, seen, strict=True)]
 
 
 def _verdicts(judge: Detector | GaussianDetector | Judge, views: Views) -> Verdicts:

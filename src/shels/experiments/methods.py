@@ -87,6 +87,7 @@ _TRAINED = (
 _TITLES = {
     "msp": "MSP",
     "gen": "GEN",
+    "odin": "ODIN",
     "react": "ReAct",
     "ash": "ASH",
     "vim": "ViM",

@@ -23,8 +23,8 @@ _TICKS = ("novel\n(OOD)", "known\n(ID)", "combined\n(all)", "AUROC")
 
 
 @dataclass(frozen=True)
-class _Series:
-    """Bars of one colour: of a method of ours or, lighter, of what the paper published for one."""
+class Series:
+    """Bars or dots of one kind: of a method of ours or, lighter, of what the paper published for one."""
 
     title: str
     method: str
@@ -50,7 +50,7 @@ def bars(name: str, studies: Sequence[Study], kind: str) -> Chart:
 
     kind: what these experiments are, for the words below.
     """
-    series = _series(studies)
+    series = series_of(studies)
     across = min(len(studies), 2)
     down = -(-len(studies) // across)
 
@@ -70,24 +70,24 @@ def bars(name: str, studies: Sequence[Study], kind: str) -> Chart:
     if any(study.compared for study in studies):
         caption += " Stars: such a bar differs from the first method's (t test, adjusted by Holm)."
     size = (DRAWN, 205 * down + 20 * (1 + len(series) // 2) + 20)
-    return chart(name, draw, size, alt=_bars_in_words(studies, kind), caption=caption, shown=SHOWN)
+    return chart(name, draw, size, alt=in_words(studies, kind), caption=caption, shown=SHOWN)
 
 
-def _series(studies: Sequence[Study]) -> list[_Series]:
+def series_of(studies: Sequence[Study]) -> list[Series]:
     """Return the bars of every panel in order; what was published for a method follows that method."""
     methods = {group.title: group.method for study in studies for group in study.groups}
     shown = {method: colour(place) for place, method in reversed(list(enumerate(methods.values())))}
     made = []
     for place, (title, method) in enumerate(methods.items()):
-        made.append(_Series(title, method, colour(place), ours=True))
+        made.append(Series(title, method, colour(place), ours=True))
         if method in shown:
-            made.append(_Series(f"{method_title(method)}, published", method, shown.pop(method), ours=False))
+            made.append(Series(f"{method_title(method)}, published", method, shown.pop(method), ours=False))
     if BASELINE not in methods.values():
-        made.append(_Series(f"{method_title(BASELINE)}, published", BASELINE, QUIET, ours=False))
+        made.append(Series(f"{method_title(BASELINE)}, published", BASELINE, QUIET, ours=False))
     return [each for each in made if any(each.of(study) for study in studies)]
 
 
-def _bar_panel(axes: Axes, study: Study, series: Sequence[_Series]) -> None:
+def _bar_panel(axes: Axes, study: Study, series: Sequence[Series]) -> None:
     present = [each for each in series if each.of(study)]
     width = 0.84 / len(present)
     for place, each in enumerate(present):
@@ -105,7 +105,7 @@ def _bar_panel(axes: Axes, study: Study, series: Sequence[_Series]) -> None:
     axes.set_title(label(study.short, 40), color=INK)
 
 
-def _bar(axes: Axes, at: float, width: float, found: Summary | Published, series: _Series) -> None:
+def _bar(axes: Axes, at: float, width: float, found: Summary | Published, series: Series) -> None:
     thick: dict[str, Any] = {"color": series.colour, "width": 0.9 * width}
     if not series.ours:
         thick |= {
@@ -129,7 +129,7 @@ def _pale(name: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _bar_legend(canvas: Canvas, series: Sequence[_Series]) -> None:
+def _bar_legend(canvas: Canvas, series: Sequence[Series]) -> None:
     from matplotlib.patches import Patch  # noqa: PLC0415
 
     handles = [
@@ -140,11 +140,12 @@ def _bar_legend(canvas: Canvas, series: Sequence[_Series]) -> None:
     canvas.legend(handles, words, loc="outside upper left", ncols=2, columnspacing=1.6)
 
 
-def _bars_in_words(studies: Sequence[Study], kind: str) -> str:
+def in_words(studies: Sequence[Study], kind: str) -> str:
+    """Return what a chart shows, for readers that cannot see it."""
     told = [
         f"{study.short}, {each.title}: "
         + ", ".join(f"{MEASURES[name]} {spread(name, found)}" for name, found in each.of(study).items())
         for study in studies
-        for each in _series([study])
+        for each in series_of([study])
     ]
-    return f"Bars of novelty detection {kind}. " + "; ".join(told) + "."
+    return f"Novelty detection {kind}. " + "; ".join(told) + "."

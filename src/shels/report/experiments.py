@@ -14,6 +14,8 @@ from shels.files import write_whole
 from shels.report import experiment_classes, experiment_figures, experiment_inside, experiment_tables
 from shels.report.chart import Chart
 from shels.report.experiment_csv import summary_csv, trials_csv
+from shels.report.experiment_dots import MANY, dots
+from shels.report.experiment_figures import series_of
 from shels.report.experiment_groups import Group, Study, method_title, studies
 from shels.report.experiment_machine import duration, machines, precision, settings, times
 from shels.report.experiment_tables import FRACTIONS, comparisons, few, figure, measure_name
@@ -204,7 +206,8 @@ def _family(name: str, members: Sequence[Study]) -> Section:
         _INTRODUCTIONS[name],
         experiment_tables.overview(members, f"Novelty detection {kind}"),
     ]
-    blocks.append(experiment_figures.bars(f"detection-{name}", members, kind))
+    drawn = dots if len(series_of(members)) > MANY else experiment_figures.bars
+    blocks.append(drawn(f"detection-{name}", members, kind))
     beside = experiment_tables.against_published(members, "Ours beside the published figures")
     tests, further = experiment_tables.statistics(members), experiment_tables.further(members)
     blocks += [beside] if beside else []

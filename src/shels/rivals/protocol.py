@@ -37,6 +37,8 @@ class Detector(ABC):
     """Names of the tensors in `state`; where there are none, no `fit` is needed."""
     reads_head: ClassVar[bool] = True
     """Whether the score depends on the head, so that taking a class in needs the grown one."""
+    reads_inputs: ClassVar[bool] = False
+    """Whether the score is meant for features of inputs that were changed first."""
     reads_shared: ClassVar[bool] = False
     """Whether the score depends on the shared features; if not, they may be left out."""
     cannot_grow: ClassVar[str] = ""

@@ -14,6 +14,7 @@ from shels.rivals.knn import Knn
 from shels.rivals.mahalanobis import Mahalanobis, MahalanobisLayers
 from shels.rivals.max_logit import MaxLogit
 from shels.rivals.msp import Msp
+from shels.rivals.odin import Odin
 from shels.rivals.openmax import OpenMax
 from shels.rivals.protocol import Detector, Head
 from shels.rivals.react import React
@@ -63,6 +64,7 @@ DETECTORS: dict[str, Entry] = {
         Entry(MaxLogit, "logits", Paper("Hendrycks et al.", "ICML", 2022), "nothing"),
         Entry(Energy, "logits", Paper("Liu, Wang, Owens, Li", "NeurIPS", 2020), "nothing"),
         Entry(Gen, "logits", Paper("Liu, Lochman, Zach", "CVPR", 2023), "nothing"),
+        Entry(Odin, "logits", Paper("Liang, Li, Srikant", "ICLR", 2018), "nothing"),
         Entry(React, "shaped features", Paper("Sun, Guo, Li", "NeurIPS", 2021), "statistics"),
         Entry(Ash, "shaped features", Paper("Djurisic, Bozanic, Ashok, Liu", "ICLR", 2023), "nothing"),
         Entry(Vim, "features and logits", Paper("Wang, Li, Feng, Zhang", "CVPR", 2022), "statistics"),
