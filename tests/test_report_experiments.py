@@ -392,3 +392,18 @@ def test_many_methods_are_drawn_as_dots_few_as_bars(tmp_path):
     assert "Hollow: what the paper published" in page
     assert all(title in page for title in ("k-NN", "ViM", "OpenMax", "scaled cosine, published"))
     assert "Hollow" not in (tmp_path / "few" / "report.html").read_text()
+
+
+def test_methods_that_share_networks_are_compared_seed_by_seed_also_across_data_sets():
+    across = "across/mnist-fmnist"
+    made = [run(across, method=name, base=base) for name, base in (("shels", 0.8), ("shels-gaussian", 0.7))]
+    made.append(run(across, method="standard-linear", base=0.6))
+    (study,) = studies([each for results in made for each in results])
+    _, gaussian, linear = study.groups
+    assert not study.paired
+    assert study.pairs(gaussian)
+    assert not study.pairs(linear)
+    assert study.compared[gaussian]["auroc"].n == 10  # pairs
+    assert study.compared[linear]["auroc"].n == 20  # values
+    table = experiment_tables.overview([study], "caption")
+    assert "share their classes or their network" in table.note

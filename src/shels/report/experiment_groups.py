@@ -129,6 +129,10 @@ class Study:
         """Whether trials with the same seed are compared with each other."""
         return _paired(self.name, self.groups)
 
+    def pairs(self, group: Group) -> bool:
+        """Tell whether a group is compared seed by seed: as its study is, or since it shares its networks."""
+        return self.paired or _same_network(group, self.reference(group))
+
     def reference(self, group: Group) -> Group:
         """Return what a group is compared with: the first method, with settings that differ as its own."""
         first = self.groups[0].method
@@ -223,12 +227,23 @@ def _paired(name: str, groups: Sequence[Group]) -> bool:
     return len(classes) > 1 and len(seeds) == len({trial.seed for trial in trials})
 
 
+def _same_network(one: Group, other: Group) -> bool:
+    """Tell whether two methods judge the same trained networks: they are then no independent samples."""
+    if one.method not in METHODS or other.method not in METHODS:
+        return False
+    if METHODS[one.method].loss is not METHODS[other.method].loss:
+        return False
+    first, second = (group.results[0].trial for group in (one, other))
+    parts = [(t.settings.network, t.settings.training, t.precision) for t in (first, second)]
+    return parts[0] == parts[1]
+
+
 def _compare(study: Study) -> dict[Group, dict[str, Comparison]]:
     compared = {}
     for group in study.groups:
         reference = study.reference(group)
         if reference is not group:
-            compared[group] = _tests(group, reference, paired=study.paired)
+            compared[group] = _tests(group, reference, paired=study.pairs(group))
     return compared
 
 

@@ -247,12 +247,18 @@ def _test_row(name: str, measure: str, test: Comparison) -> list[Cell]:
 
 
 def _pairing(studies: Sequence[Study]) -> str:
-    kinds = {study.paired for study in studies}
+    kinds = _kinds(studies)
     if len(kinds) == 2:
-        return "paired where trials of one seed share their classes, unpaired elsewhere"
+        return "paired where trials of one seed share their classes or their network, unpaired elsewhere"
     return "paired by seed, since trials of one seed share their classes" if True in kinds else "unpaired"
 
 
 def _rank_test(studies: Sequence[Study]) -> str:
-    kinds = {study.paired for study in studies}
+    kinds = _kinds(studies)
     return "Rank test" if len(kinds) == 2 else ("Wilcoxon" if True in kinds else "Mann–Whitney")
+
+
+def _kinds(studies: Sequence[Study]) -> set[bool]:
+    return {study.pairs(group) for study in studies for group in study.compared} or {
+        study.paired for study in studies
+    }
