@@ -338,8 +338,9 @@ def test_a_trial_that_diverges_among_others_fails_alone(records, source, monkeyp
         return [first, replace(second, error=TrainingError("the loss became nan")), third]
 
     monkeypatch.setattr(engine, "fit_trials", diverging)
+    monkeypatch.setattr(engine, "planned", lambda *given: 3)  # as a GPU would have it
     trials = trials_of(count=3)
-    advances = run(trials, records, source, most_together=3)
+    advances = run(trials, records, source)
     assert [each for each in advances if each.kind == "failed"] == [
         engine.Advance("failed", (trials[1],), message="the loss became nan")
     ]
@@ -347,7 +348,8 @@ def test_a_trial_that_diverges_among_others_fails_alone(records, source, monkeyp
     assert records.find(trials[1]) is None
 
 
-def test_trials_with_novel_classes_of_several_sets_are_measured_side_by_side(records, source):
+def test_trials_with_novel_classes_of_several_sets_are_measured_side_by_side(records, source, monkeypatch):
+    monkeypatch.setattr(engine, "planned", lambda *given: 2)
     first, second = trials_of("shels-gaussian", 2)
     second = replace(second, experiment="across/digits-other", novel_data="other")
     advances = run([first, second], records, source, most_together=2)
@@ -454,3 +456,23 @@ def test_after_kill_9_at_any_moment_the_same_command_ends_in_the_same_table(tmp_
     mine, expected = (Records(out).results() for out in (cut, whole))
     assert [lasting(result) for result in mine] == [lasting(result) for result in expected]
     assert left(Records(cut)) == left(Records(whole)) == []
+
+
+def test_a_trial_that_cannot_be_judged_fails_alone(records, source, monkeypatch):
+    from shels.errors import TrainingError
+    from shels.experiments import measuring
+
+    real = measuring._figures
+
+    def some(trial, *args):
+        if trial.method == "shels-gaussian" and trial.seed == 0:
+            raise TrainingError("class 7 has no correctly classified training sample")
+        return real(trial, *args)
+
+    monkeypatch.setattr(measuring, "_figures", some)
+    trials = [*trials_of("shels", 2), *trials_of("shels-gaussian", 2)]
+    advances = run(trials, records, source)
+    failed = [(now.trials, now.message) for now in advances if now.kind == "failed"]
+    assert failed == [((trials[2],), "class 7 has no correctly classified training sample")]
+    assert {result.trial for result in finished(advances)} == {trials[0], trials[1], trials[3]}
+    assert left(records) == []

@@ -142,7 +142,9 @@ class _Loaded:
         if not self.trainings:
             return
         first = self.trainings[0]
-        width = most or planned(first.network, first.data, first.settings)
+        width = planned(first.network, first.data, first.settings)
+        if self.device.type == "cuda":  # on a CPU one after another, so that each result is written at once
+            width = most or width
         for start in range(0, len(self.trainings), width):
             yield self.trainings[start : start + width]
 
@@ -171,12 +173,17 @@ def _stack(stack: Sequence[Training], data: _Loaded, records: Records) -> Iterat
         if fit.error is not None:
             yield Advance("failed", tuple(training.trials), message=str(fit.error))
             continue
-        results = [_result(trial, figures[trial.key], fit, facts) for trial in training.trials]
-        for result in results:
+        told = []
+        for trial in training.trials:
+            found = figures[trial.key]
+            if isinstance(found, ShelsError):
+                told.append(Advance("failed", (trial,), message=str(found)))
+                continue
+            result = _result(trial, found, fit, facts)
             records.append(result)
+            told.append(Advance("finished", trials, 1.0, result))
         _checkpoint_path(records, training.trials[0]).unlink(missing_ok=True)
-        for result in results:
-            yield Advance("finished", trials, 1.0, result)
+        yield from told
 
 
 def _reason(error: Exception) -> str:
@@ -185,7 +192,7 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _measured(stack: Sequence[Training], data: _Loaded, clock: _Clock) -> dict[str, Figures]:
+def _measured(stack: Sequence[Training], data: _Loaded, clock: _Clock) -> dict[str, Figures | ShelsError]:
     """Return the figures of every trial; a stack whose features do not fit into memory is split."""
     if not stack:
         return {}

@@ -13,6 +13,7 @@ from shels import metrics
 from shels.config import Gaussian
 from shels.data.samples import DataSet
 from shels.detection import Detector, GaussianDetector, Verdicts
+from shels.errors import ShelsError
 from shels.experiments.methods import METHODS
 from shels.experiments.preparing import Training
 from shels.experiments.trials import Trial
@@ -50,8 +51,8 @@ def measure(
     tests: Mapping[str, Tensor],
     precision: torch.dtype,
     lap: Callable[[str], None],
-) -> dict[str, Figures]:
-    """Return the figures of every trial of a stack, by its key.
+) -> dict[str, Figures | ShelsError]:
+    """Return the figures of every trial of a stack by its key, or why it has none.
 
     sets: the data by name, with the novel classes'. tests: their test inputs, on the networks' device.
     """
@@ -64,10 +65,13 @@ def measure(
     for name, data in sets.items():
         novel |= _novel_parts(see, stack, data, tests[name])
     lap("features")
-    out: dict[str, Figures] = {}
+    out: dict[str, Figures | ShelsError] = {}
     for one, *parts in zip(stack, training, held, test, strict=True):
         for trial in one.trials:
-            out[trial.key] = _figures(trial, one, parts, novel[trial.key])
+            try:
+                out[trial.key] = _figures(trial, one, parts, novel[trial.key])
+            except ShelsError as error:  # a trial that cannot be judged is no reason to lose its neighbours
+                out[trial.key] = error.with_traceback(None)
     lap("thresholds and measures")
     return out
 

@@ -65,6 +65,8 @@ class Trial:
             values = {name: data[name] for name in Trial.__dataclass_fields__}
         except KeyError as error:
             raise DataError(f"a record of a trial lacks {error.args[0]!r}") from error
+        if not isinstance(values["seed"], int):
+            raise DataError(f"a record's seed must be a whole number, got {values['seed']!r}")
         values["known"], values["novel"] = tuple(values["known"]), tuple(values["novel"])
         return Trial(**values | {"settings": from_dict(values["settings"])})
 
@@ -99,11 +101,11 @@ class TrialResult:
         try:
             return TrialResult(
                 trial,
-                dict(data["metrics"]),
+                {name: float(value) for name, value in data["metrics"].items()},
                 float(data["seconds"]),
                 str(data["device"]),
                 dict(data["versions"]),
                 dict(data.get("details", {})),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(f"a record of {trial.experiment} cannot be read: {error}") from error

@@ -37,8 +37,10 @@ def dots(name: str, studies: Sequence[Study], kind: str) -> Chart:
 
     caption = (
         f"Novelty detection {kind}: mean and standard deviation over the trials. The line is the first "
-        "method's mean. Hollow: what the paper published."
+        "method's mean."
     )
+    if any(not each.ours for each in series):
+        caption += " Hollow: what the paper published."
     lines = sum(sum(bool(each.of(study)) for each in series) for study in studies)
     size = (DRAWN, 17 * lines + 60 * len(studies) + 20)
     return chart(name, draw, size, alt=in_words(studies, kind), caption=caption, shown=SHOWN)
