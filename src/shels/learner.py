@@ -13,10 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from shels import metrics, revision, runtime, storage
-from shels.accommodation import method_of
-from shels.accommodation.proximal import proximal_sparsity
 from shels.batches import Rows, TrialData
-from shels.config import Gaussian, Proximal, Settings, TrainingSettings, to_dict
+from shels.config import Gaussian, Settings, to_dict
 from shels.courses import Fit, Progress
 from shels.data.preparation import Preparation, prepare_for
 from shels.data.samples import Label, Samples
@@ -33,9 +31,9 @@ from shels.errors import DataError, SettingsError
 from shels.judging import exclusivity, measures_of
 from shels.model.chains import describe
 from shels.model.networks import Network, Views, build, from_chain
+from shels.rivals.learners.registry import method_of
 from shels.runs import Checkpoint
-from shels.stepping import AfterStep
-from shels.training import fit, shels_loss
+from shels.training import fit
 
 
 @dataclass(eq=False)
@@ -186,29 +184,20 @@ def learn(
     rows = [Rows(index, samples.labels[index]) for index in (training_index, validation_index)]
     trial = TrialData(samples.inputs, rows[0], rows[1], preparation)
     store = Checkpoint(checkpoint, _about(settings, network, preparation)) if checkpoint else None
-    loss_settings, after_step = _sparsity_by_steps(settings, network)
+    first = method_of(settings.accommodation).first(network, settings.training)
     went = fit(
         network,
-        shels_loss(network, loss_settings),
+        first.loss,
         trial,
-        loss_settings,
+        first.settings,
         seed=seed,
-        after_step=after_step,
+        after_step=first.after_step,
         checkpoint=store,
         progress=progress,
     )
     if progress is not None:
         progress(Progress(went.checks[-1].step, went.checks[-1].step, stage="setting thresholds"))
     return _finished(network, training, validation, preparation, settings, seed, went)
-
-
-def _sparsity_by_steps(settings: Settings, network: Network) -> tuple[TrainingSettings, AfterStep | None]:
-    """Return how to train: the sparsity as proximal steps after each step, or None to have it in the loss."""
-    method, training = settings.accommodation, settings.training
-    if not isinstance(method, Proximal) or method.base_alpha == 0:
-        return training, None
-    steps = proximal_sparsity(network, method.base_alpha, training.optimiser.learning_rate)
-    return replace(training, alpha=0.0), steps
 
 
 def _network(
@@ -222,10 +211,9 @@ def _network(
 def _about(settings: Settings, network: Network, preparation: Preparation) -> list[Any]:
     """Return what tells this training from others on the same data, beside its settings for training."""
     numbers = [None if value is None else value.tolist() for value in (preparation.mean, preparation.sd)]
-    sparsity = settings.accommodation.base_alpha if isinstance(settings.accommodation, Proximal) else 0.0
     return [
         to_dict(settings.network),
-        sparsity,
+        method_of(settings.accommodation).about_first(),
         describe(network.body),
         preparation.shape,
         preparation.image_fit,

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from shels.accommodation import method_of
-from shels.config import Gaussian, Penalty, Proximal
+from shels.accommodation import take_in
+from shels.config import Accommodation, Gaussian
 from shels.courses import Progress
 from shels.data.samples import Label, Samples, check_inputs
 from shels.data.splits import hold_out
 from shels.detection import Detector, GaussianDetector
 from shels.errors import AccommodationError, DataError, SettingsError, unknown_name
+from shels.rivals.learners.registry import method_of
 
 if TYPE_CHECKING:
     from shels.learner import Learner
@@ -141,7 +142,7 @@ def _changed(learner: Learner, kind: str, **facts: Any) -> Learner:
 
 def _trained(
     learner: Learner,
-    method: Penalty | Proximal,
+    method: Accommodation,
     inputs: Tensor,
     label: Label,
     seed: int,
@@ -152,7 +153,8 @@ def _trained(
     samples = Samples(inputs, labels, (label,), origin=f"class {label!r}")
     share = learner.settings.training.validation_share
     training, apart = (samples.take(index) for index in hold_out(samples, share, seed))
-    taken = method_of(method).take_in(
+    taken = take_in(
+        method_of(method),
         learner.network,
         learner.memory,
         training,

@@ -1,15 +1,19 @@
-"""Accommodation: the ways to take in a class by gradient steps, none of which needs the old classes' data."""
+"""Accommodation: the ways to take in a class, and what every one of them offers."""
 
 from __future__ import annotations
 
 from shels.accommodation.penalty import PenaltyMethod
-from shels.accommodation.protocol import Memory, Method, Taken
+from shels.accommodation.protocol import First, Lesson, Memory, Method, Stores, Taken, take_in
 from shels.accommodation.proximal import ProximalMethod
-from shels.config import Penalty, Proximal
 
-__all__ = ["Memory", "Method", "Taken", "method_of"]
-
-
-def method_of(settings: Penalty | Proximal) -> Method:
-    """Return the method that these settings describe."""
-    return PenaltyMethod(settings) if isinstance(settings, Penalty) else ProximalMethod(settings)
+__all__ = [
+    "First",
+    "Lesson",
+    "Memory",
+    "Method",
+    "PenaltyMethod",
+    "ProximalMethod",
+    "Stores",
+    "Taken",
+    "take_in",
+]

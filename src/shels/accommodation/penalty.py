@@ -8,24 +8,32 @@ protected weights swing about their value instead of holding them, and one class
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from shels.accommodation.protocol import (
+    Lesson,
     Memory,
+    Method,
+    Naming,
+    Stores,
     Taken,
-    Watcher,
     batches,
+    by_products,
     counts,
     course,
     placed,
     relabelled,
+    slowed,
     under,
+    untold,
 )
 from shels.batches import Batch, TrialData
 from shels.config import Penalty, TrainingSettings
+from shels.courses import Fit, TrialTraining
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import AccommodationError
@@ -35,7 +43,7 @@ from shels.model.networks import Network
 from shels.runs import Params
 from shels.runtime import derived_seed, generator
 from shels.stepping import Loss, State
-from shels.training import fit, shels_loss
+from shels.training import shels_loss
 
 _COUNT, _SUM = "importance.count", "importance.sum."
 
@@ -98,10 +106,12 @@ def masked(params: Mapping[str, Tensor], state: State) -> Params:
 
 
 @dataclass(frozen=True)
-class PenaltyMethod:
+class PenaltyMethod(Method):
     """The paper's accommodation; what it keeps is the sum of each unit's activations, and a count."""
 
     settings: Penalty
+
+    stores: ClassVar[Stores] = "statistics"
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the sum of each unit's activations over the samples, and their number."""
@@ -123,7 +133,7 @@ class PenaltyMethod:
         share = self.settings.tolerance
         return {name: value <= share * value.max() for name, value in self.importances(memory).items()}
 
-    def take_in(
+    def lesson(
         self,
         network: Network,
         memory: Memory,
@@ -132,37 +142,42 @@ class PenaltyMethod:
         training: TrainingSettings,
         *,
         seed: int,
-        progress: Watcher | None = None,
-    ) -> Taken:
-        """Return a network trained on the new class under the penalty, its samples in the importance."""
+    ) -> Lesson:
+        """Return the training on the new class under the penalty; its samples join the importance."""
         position = len(network.head.weight)
         samples, memory = relabelled(samples, position), placed(memory, network)
         free = {"before": counts(self.unused(memory))}
         grown, memory = self._grown(network, memory, generator(seed, "units", position))
         grown = add_class(grown, generator(seed, "head", position))
-        state = self._state(grown, memory)
-        _hold(grown, state)
-        settings = self._training(training)
-        data = TrialData.of(samples, None, prepare)
-        loss = penalty_loss(grown, settings, self.settings.beta)
+        state = self.protection(grown, memory)
+        hold(grown, state)
+        settings = slowed(training, self.settings.rate_divisor, self.settings.epochs)
         order = derived_seed(seed, "penalty", position)
-        went = fit(grown, loss, data, settings, seed=order, state=state, after_step=masked, progress=progress)
-        memory = merged(memory, self.remember(grown, samples, prepare))
-        free["after"] = counts(self.unused(memory))
-        return Taken(grown, memory, course(self.settings.kind, free, self.settings.grow, went))
+
+        def finish(went: Fit) -> Taken:
+            new = merged(memory, self.remember(grown, samples, prepare))
+            free["after"] = counts(self.unused(new))
+            return Taken(
+                grown, new, course(self.settings.kind, went, free_units=free, grown_units=self.settings.grow)
+            )
+
+        return Lesson(
+            TrialTraining(grown, TrialData.of(samples, None, prepare), order, state),
+            penalty_loss(grown, settings, self.settings.beta),
+            settings,
+            finish,
+            masked,
+        )
+
+    def naming(self, network: Network, memory: Memory) -> Naming:
+        """Return SHELS's naming."""
+        del memory
+        return by_products(network)
 
     def drop(self, network: Network, memory: Memory, position: int) -> Taken:
         """Refuse: what a class has moved is spread over weights that all classes share."""
         del network, memory, position
-        raise AccommodationError(
-            'accommodation "penalty" cannot unlearn a class: its training moved weights that other classes '
-            "use; roll back to the version before it"
-        )
-
-    def _training(self, training: TrainingSettings) -> TrainingSettings:
-        slow = training.optimiser.learning_rate / self.settings.rate_divisor
-        optimiser = replace(training.optimiser, learning_rate=slow)
-        return replace(training, optimiser=optimiser, epochs=self.settings.epochs, steps=None, patience=None)
+        raise untold(self.settings.kind)
 
     def _grown(self, network: Network, memory: Memory, draw: torch.Generator) -> tuple[Network, Memory]:
         """Return the network with free units added to its last linear layer, and the memory with theirs."""
@@ -175,7 +190,7 @@ class PenaltyMethod:
         grown = add_units(network, {names[-1]: self.settings.grow}, draw)
         return grown, memory | {_SUM + names[-1]: torch.cat([sums, sums.new_zeros(self.settings.grow)])}
 
-    def _state(self, network: Network, memory: Memory) -> dict[str, Tensor]:
+    def protection(self, network: Network, memory: Memory) -> dict[str, Tensor]:
         """Return what the loss and the masks need: old classes' rows have importance 1, the new row 0."""
         rows = torch.ones_like(network.head.weight[:, 0].detach())
         rows[-1] = 0
@@ -195,7 +210,7 @@ def merged(one: Memory, other: Memory) -> Memory:
 
 
 @torch.no_grad()
-def _hold(network: Network, state: Mapping[str, Tensor]) -> None:
+def hold(network: Network, state: Mapping[str, Tensor]) -> None:
     """Zero a network's masked weights, where training starts."""
     params = dict(network.named_parameters())
     for name, value in masked(params, state).items():

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from shels.config import TrainingSettings
-from shels.courses import Fit, Progress
+from shels.courses import Fit, Progress, TrialTraining
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.errors import DataError
-from shels.model.networks import Network
+from shels.errors import AccommodationError, DataError
+from shels.model.networks import Network, Views
+from shels.stepping import AfterStep, Loss
+from shels.training import fit, shels_loss
 
 Memory = dict[str, Tensor]
-"""All that is kept of the classes learned so far, beside the network: statistics, never a sample."""
+"""All that is kept of the classes learned so far, beside the network."""
+
+Stores = Literal["nothing", "statistics", "old data"]
 
 Watcher = Callable[[Progress], None]
+
+Naming = Callable[[Views], Tensor]
+"""Class scores of samples by their features: n samples -> (n, classes)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +41,55 @@ class Taken:
     report: dict[str, Any]
 
 
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """A training by which a class is taken in, as a value: trainings that are alike can be run together.
+
+    trial: the network, which is trained in place, its data, seed and state. loss, after_step: written for one
+    trial; what is particular to it they read from its state alone. finish: what to make of the trained
+    network.
+    """
+
+    trial: TrialTraining
+    loss: Loss
+    settings: TrainingSettings
+    finish: Callable[[Fit], Taken]
+    after_step: AfterStep | None = None
+
+
+class First(NamedTuple):
+    """How a network is trained at first."""
+
+    loss: Loss
+    settings: TrainingSettings
+    after_step: AfterStep | None = None
+
+
 class Method(Protocol):
-    """A way to take in a class without the old classes' samples."""
+    """A way to take in a class.
+
+    stores: what it keeps of old classes, beside the network. frozen_features: whether a sample's features
+    stay as they are when a class is taken in. grows_head: whether the network's last layer gets a row for the
+    new class.
+    """
+
+    stores: ClassVar[Stores]
+    frozen_features: ClassVar[bool] = False
+    grows_head: ClassVar[bool] = True
+
+    def first(self, network: Network, training: TrainingSettings) -> First:
+        """Return how the network is trained on its first classes: by the loss of SHELS, unless it says so."""
+        return First(shels_loss(network, training), training)
+
+    def about_first(self) -> tuple[Any, ...]:
+        """Return what of its settings decides that training; methods with the same share their network."""
+        return ()
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return what must be kept of the classes that a network was just trained on."""
         ...
 
-    def take_in(
+    def lesson(
         self,
         network: Network,
         memory: Memory,
@@ -50,18 +98,50 @@ class Method(Protocol):
         training: TrainingSettings,
         *,
         seed: int,
-        progress: Watcher | None = None,
-    ) -> Taken:
-        """Return a new network that knows one class more; the given network and memory stay as they are.
+    ) -> Lesson | Taken:
+        """Return how a new network comes to know one class more, or that network where nothing is trained.
 
-        samples: the new class alone, every label 0.
+        The given network and memory stay as they are. samples: the new class alone, every label 0.
         training: how the network was trained at first.
         """
+        ...
+
+    def naming(self, network: Network, memory: Memory) -> Naming:
+        """Return what tells how like each class samples are; the highest names the class."""
         ...
 
     def drop(self, network: Network, memory: Memory, position: int) -> Taken:
         """Return a new network without one class, or raise AccommodationError where the method cannot."""
         ...
+
+
+def take_in(
+    method: Method,
+    network: Network,
+    memory: Memory,
+    samples: Samples,
+    prepare: Preparation,
+    training: TrainingSettings,
+    *,
+    seed: int,
+    progress: Watcher | None = None,
+) -> Taken:
+    """Return a new network that knows one class more, once it is trained."""
+    lesson = method.lesson(network, memory, samples, prepare, training, seed=seed)
+    if isinstance(lesson, Taken):
+        return lesson
+    trial = lesson.trial
+    went = fit(
+        trial.network,
+        lesson.loss,
+        trial.data,
+        lesson.settings,
+        seed=trial.seed,
+        state=trial.state,
+        after_step=lesson.after_step,
+        progress=progress,
+    )
+    return lesson.finish(went)
 
 
 def batches(network: Network, samples: Samples, prepare: Preparation) -> Iterator[Tensor]:
@@ -94,17 +174,45 @@ def counts(unused: Mapping[str, Tensor]) -> dict[str, int]:
     return {name: int(mark.sum()) for name, mark in unused.items()}
 
 
-def course(method: str, free_units: dict[str, dict[str, int]], grown_units: int, went: Fit) -> dict[str, Any]:
-    """Return the report of one accommodation.
+def course(method: str, went: Fit, **facts: Any) -> dict[str, Any]:
+    """Return the report of one accommodation by training.
 
-    free_units: under "before" and "after", free units by layer. grown_units: how many were added.
+    facts: what else there is to tell, such as free_units: under "before" and "after", free units by layer.
     """
     last = went.checks[-1]
-    return {
-        "method": method,
-        "free_units": free_units,
-        "grown_units": grown_units,
-        "steps": last.step,
-        "final_loss": last.training_loss,
-        "seconds": went.seconds,
-    }
+    told = {"method": method, **facts, "steps": last.step}
+    return told | {"final_loss": last.training_loss, "seconds": went.seconds}
+
+
+def slowed(training: TrainingSettings, divisor: float, epochs: int) -> TrainingSettings:
+    """Return how to train on a new class: as at first, at a lower rate, for so many passes."""
+    slow = training.optimiser.learning_rate / divisor
+    optimiser = replace(training.optimiser, learning_rate=slow)
+    return replace(training, optimiser=optimiser, epochs=epochs, steps=None, patience=None)
+
+
+def untold(method: str) -> AccommodationError:
+    """Return why a class that weights were trained on cannot be taken out of them."""
+    return AccommodationError(
+        f'accommodation "{method}" cannot unlearn a class: its training moved weights that other classes '
+        "use; roll back to the version before it"
+    )
+
+
+def by_products(network: Network) -> Naming:
+    """Return SHELS's naming: the products w_c · f of Eq. (4), whatever the head."""
+    weights = network.head.weight.detach()
+    return lambda views: views.high @ weights.T
+
+
+def by_head(network: Network) -> Naming:
+    """Return the naming of the network's last layer, as it was trained."""
+    return lambda views: network.head(views.high).detach()
+
+
+@torch.no_grad()
+def views_of(network: Network, samples: Samples, prepare: Preparation) -> Views:
+    """Return shared and high-level features of all samples."""
+    network.eval()
+    parts = [network.views(batch) for batch in batches(network, samples, prepare)]
+    return Views(*(torch.cat(each) for each in zip(*parts, strict=True)))

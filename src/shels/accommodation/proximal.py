@@ -10,8 +10,8 @@ a unit that fires for an old class lowers that class's cosine, so free units lea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -29,10 +29,15 @@ from shels.accommodation.protection import (
     shrunk,
 )
 from shels.accommodation.protocol import (
+    First,
+    Lesson,
     Memory,
+    Method,
+    Naming,
+    Stores,
     Taken,
-    Watcher,
     batches,
+    by_products,
     counts,
     course,
     placed,
@@ -41,6 +46,7 @@ from shels.accommodation.protocol import (
 )
 from shels.batches import Batch, TrialData
 from shels.config import Adam, Proximal, TrainingSettings
+from shels.courses import Fit, TrialTraining
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import AccommodationError
@@ -52,7 +58,7 @@ from shels.runs import Params
 from shels.runtime import derived_seed, generator
 from shels.sparsity import depth_weights
 from shels.stepping import AfterStep, Loss, State, class_scores
-from shels.training import fit
+from shels.training import shels_loss
 
 _GAUSSIAN, _ACTIVATION = "gaussian.", "activation."
 _MOST = 4.0
@@ -105,10 +111,12 @@ class _Room(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ProximalMethod:
+class ProximalMethod(Method):
     """Accommodation with exact protection; what it keeps is a Gaussian per class and which units fire."""
 
     settings: Proximal
+
+    stores: ClassVar[Stores] = "statistics"
 
     @torch.no_grad()
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
@@ -134,7 +142,19 @@ class ProximalMethod:
                 sums[name] = value + F.pad(before[name].to(value.device), (0, more))
         return _named(_GAUSSIAN, statistics) | _named(_ACTIVATION, sums)
 
-    def take_in(
+    def first(self, network: Network, training: TrainingSettings) -> First:
+        """Return the loss of SHELS with its sparsity applied in proximal steps, after each step."""
+        if self.settings.base_alpha == 0:
+            return super().first(network, training)
+        steps = proximal_sparsity(network, self.settings.base_alpha, training.optimiser.learning_rate)
+        plain = replace(training, alpha=0.0)
+        return First(shels_loss(network, plain), plain, steps)
+
+    def about_first(self) -> tuple[Any, ...]:
+        """Return the strength of those steps."""
+        return (self.settings.kind, self.settings.base_alpha) if self.settings.base_alpha else ()
+
+    def lesson(
         self,
         network: Network,
         memory: Memory,
@@ -143,9 +163,8 @@ class ProximalMethod:
         training: TrainingSettings,
         *,
         seed: int,
-        progress: Watcher | None = None,
-    ) -> Taken:
-        """Return a network that scores old classes as before and the new class by units of its own."""
+    ) -> Lesson:
+        """Return the training of units of the new class's own, after which old classes score as before."""
         del training  # nothing of the old weights is trained on, so their rate and length do not matter
         position, memory = len(network.head.weight), placed(memory, network)
         own = shared_features(network, relabelled(samples, position), prepare)
@@ -156,22 +175,27 @@ class ProximalMethod:
         tail = parts(grown).tail
         state = protection(tail, chosen) | _named(_GAUSSIAN, under(_GAUSSIAN, memory))
         data = TrialData.of(_as_samples(features, position), None, Preparation((features.shape[1],)))
-        loss = self._loss(tail, position)
         by = self.settings.alpha * self.settings.learning_rate
-        went = fit(
-            tail,
-            loss,
-            data,
+
+        def finish(went: Fit) -> Taken:
+            self._scale(tail, features, memory, seed)
+            new = self._extended(grown, memory, own)
+            free["after"] = _free_counts(grown, new)
+            return Taken(grown, new, course(self.settings.kind, went, free_units=free, grown_units=more))
+
+        order = derived_seed(seed, "proximal", position)
+        return Lesson(
+            TrialTraining(tail, data, order, state),
+            self._loss(tail, position),
             self._training(),
-            seed=derived_seed(seed, "proximal", position),
-            state=state,
-            after_step=protected(by),
-            progress=progress,
+            finish,
+            protected(by),
         )
-        self._scale(tail, features, memory, seed)
-        memory = self._extended(grown, memory, own)
-        free["after"] = _free_counts(grown, memory)
-        return Taken(grown, memory, course(self.settings.kind, free, more, went))
+
+    def naming(self, network: Network, memory: Memory) -> Naming:
+        """Return SHELS's naming."""
+        del memory
+        return by_products(network)
 
     def drop(self, network: Network, memory: Memory, position: int) -> Taken:
         """Return the network without a class's row; units that no other row reads are free again."""

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from shels.errors import AccommodationError, DataError, ModelFileError, SettingsError
+from shels.config.checks import require
+from shels.errors import AccommodationError, DataError, ModelFileError
 from shels.model.networks import Views
 from shels.rivals.head import Head
 
@@ -185,12 +186,6 @@ def in_chunks(score: Callable[[Views], Tensor], views: Views) -> Tensor:
     shared = torch.split(views.shared, _ROWS) if even else (views.shared,) * len(high)
     pairs = zip(shared, high, strict=True)
     return torch.cat([score(Views(low, rows.double())) for low, rows in pairs])
-
-
-def require(condition: object, name: str, rule: str, value: object) -> None:
-    """Raise SettingsError unless a setting keeps its rule."""
-    if not condition:
-        raise SettingsError(f"{name} must be {rule}, got {value!r}")
 
 
 def _check_rows(rows: Tensor, kind: str, width: int | None, n: int | None = None) -> None:

@@ -1,0 +1,1 @@
+"""Rivals in continual learning: one file each, all by the accommodation protocol."""
