@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from shels import alarm, runtime
-from shels.config import AcceptShare, Gaussian
+from shels.config import AcceptShare
 from shels.courses import Progress
 from shels.curation import Curator
 from shels.data.samples import Label
 from shels.data.streams import StreamBatch
+from shels.detection import GaussianDetector
 from shels.errors import AccommodationError, DataError, SettingsError
 from shels.home import Home
 from shels.learner import Learner
@@ -260,7 +261,7 @@ class OpenWorldAgent:
             return f"under {LEAST_IMAGES} images"
         if not _is_name(name):
             return "a class must be named by text or a number"
-        joins = isinstance(self.learner.settings.accommodation, Gaussian)
+        joins = isinstance(self.learner.detector, GaussianDetector)
         if name in self.learner.classes and not joins:
             return f"it is said to be the known class {name!r}, to which this method cannot add"
         return ""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from shels import metrics, revision, runtime, storage
 from shels.batches import Rows, TrialData
-from shels.config import Gaussian, Settings, to_dict
+from shels.config import OWN, Gaussian, Settings, to_dict
 from shels.courses import Fit, Progress
 from shels.data.preparation import Preparation, prepare_for
 from shels.data.samples import Label, Samples
@@ -31,7 +31,11 @@ from shels.errors import DataError, SettingsError
 from shels.judging import exclusivity, measures_of
 from shels.model.chains import describe
 from shels.model.networks import Network, Views, build, from_chain
+from shels.rivals.head import Head
+from shels.rivals.judge import Judge
 from shels.rivals.learners.registry import method_of
+from shels.rivals.pairing import score_name
+from shels.rivals.registry import detector as rival
 from shels.runs import Checkpoint
 from shels.training import fit
 
@@ -44,7 +48,7 @@ class Learner:
     classes: tuple[Label, ...]
     taught: tuple[Label | None, ...]
     """The classes of the head's rows, those that the network was trained on; None for one forgotten since."""
-    detector: Detector | GaussianDetector
+    detector: Detector | GaussianDetector | Judge
     preparation: Preparation
     settings: Settings
     seed: int
@@ -168,6 +172,7 @@ def learn(
     """
     if settings.network.head == "scaled-cosine":
         raise SettingsError('head "scaled-cosine" is a rival\'s, for experiments; use "cosine" or "linear"')
+    score_name(settings)  # refuses a detector and a learner that do not go together
     if len(samples.classes) < 2:
         raise DataError(f"{samples.origin}: a classifier needs 2 classes or more, got {len(samples.classes)}")
     samples.require_every_class()
@@ -197,7 +202,7 @@ def learn(
     )
     if progress is not None:
         progress(Progress(went.checks[-1].step, went.checks[-1].step, stage="setting thresholds"))
-    return _finished(network, training, validation, preparation, settings, seed, went)
+    return assembled(network, training, validation, preparation, settings, seed, went)
 
 
 def _network(
@@ -221,7 +226,7 @@ def _about(settings: Settings, network: Network, preparation: Preparation) -> li
     ]
 
 
-def _finished(
+def assembled(
     network: Network,
     training: Samples,
     validation: Samples,
@@ -244,12 +249,12 @@ def _finished(
     )
     seen, apart = learner.views(training.inputs), learner.views(validation.inputs)
     labels, held = training.labels.to(learner.device), validation.labels.to(learner.device)
+    if score_name(settings) != OWN or not isinstance(settings.accommodation, Gaussian):
+        learner.memory = method_of(settings.accommodation).remember(network, training, preparation)
     calibrated = _detection(learner, (seen, labels))
     learner.detector = calibrated(learner.detector.sees(apart), held)
     rows = learner.detector.sees(apart)
     learner.temperature = fit_temperature(learner.detector.class_scores(rows), held)
-    if not isinstance(settings.accommodation, Gaussian):
-        learner.memory = method_of(settings.accommodation).remember(network, training, preparation)
     learner.report = _report(training, validation, went) | {
         "held_out": learner.evaluate(validation),
         "held_out_acceptance": measured_acceptance(calibrated, (rows, held)),
@@ -262,10 +267,16 @@ def _finished(
 
 def _detection(
     learner: Learner, training: tuple[Views, Tensor]
-) -> Callable[[Tensor, Tensor], Detector | GaussianDetector]:
+) -> Callable[[Tensor, Tensor], Detector | GaussianDetector | Judge]:
     """Give the learner its kind of detector, and return how to calibrate it on held-out features."""
     views, labels = training
     method, rule, names = learner.settings.accommodation, learner.settings.rule, learner.classes
+    score = score_name(learner.settings)
+    if score != OWN:
+        naming = method_of(method).naming(learner.network, learner.memory)
+        chosen = rival(score, Head.of(learner.network.head))
+        learner.detector = judge = Judge.of(chosen, rule, training, naming)
+        return lambda features, held: judge.calibrated(training, (judge.views(features), held), names)
     if isinstance(method, Gaussian):
         learner.detector = fitted = GaussianDetector.fit(views, labels, rule, method)
         return fitted.calibrated

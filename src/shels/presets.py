@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shels.config import (
     AcceptShare,
+    Accommodation,
     Adam,
+    AgsCl,
     Gaussian,
     MeanMinusSd,
     NetworkSettings,
     Penalty,
     Settings,
     Sgd,
+    ShelsGdumb,
     TrainingSettings,
 )
 from shels.errors import SettingsError, unknown_name
@@ -77,3 +82,32 @@ def preset(name: str, data: str | None = None) -> Settings:
     if name.removeprefix("paper-") in PAPER and name.startswith("paper-"):
         return PAPER[name.removeprefix("paper-")]
     raise SettingsError(unknown_name("preset", name, NAMES))
+
+
+# The learning rate of AGS-CL is divided by these (appendix, "Hyperparameters"); elsewhere as on MNIST.
+_AGS_DIVISORS = {"mnist": 10.0, "fmnist": 8.0, "gtsrb": 2.0}
+
+
+def with_learner(settings: Settings, way: Accommodation, *, standard: bool, data: str = "") -> Settings:
+    """Return settings for a way to learn new classes, with what the paper gives for it on a data set.
+
+    standard: whether its network is an ordinary classifier: a linear last layer, no sparsity. Numbers that
+    the paper ties to its own experiment (AGS-CL: μ = α, λ = β; SHELS-GDumb: β) come from these settings.
+    """
+    if way.kind == settings.accommodation.kind:
+        way = settings.accommodation
+    paper = PAPER.get(data, settings).accommodation
+    beta = paper.beta if isinstance(paper, Penalty) else Penalty.beta
+    if isinstance(way, AgsCl):
+        divisor = _AGS_DIVISORS.get(data, AgsCl.rate_divisor)
+        way = replace(way, mu=settings.training.alpha, lam=beta, rate_divisor=divisor)
+    if isinstance(way, ShelsGdumb):
+        way = replace(way, beta=beta)
+    settings = replace(settings, accommodation=way)
+    return ordinary(settings) if standard else settings
+
+
+def ordinary(settings: Settings) -> Settings:
+    """Return the settings of an ordinary classifier: a linear last layer, cross-entropy, no sparsity."""
+    network = replace(settings.network, head="linear")
+    return replace(settings, network=network, training=replace(settings.training, alpha=0.0))

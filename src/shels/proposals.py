@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from shels.detection import GaussianDetector
+from shels.detection import Detector, GaussianDetector
 from shels.drift import Drift, judge_drift
 from shels.learner import Learner
 from shels.separation import Separation, SeparationSettings, separate
@@ -66,9 +66,10 @@ def _places(learner: Learner, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         nearest = torch.cdist(rows, means).argmin(dim=1)
         return rows.cpu(), means.cpu(), nearest.cpu()
     rows = torch.nn.functional.normalize(views.high)
-    means = torch.nn.functional.normalize(detector.weights)
+    means = detector.weights if isinstance(detector, Detector) else detector.means
+    means = torch.nn.functional.normalize(means)
     scale = rows.std(dim=0).clamp(min=1e-3).mean()
-    predicted = detector.verdicts(views.high).predicted
+    predicted = detector.verdicts(detector.sees(views)).predicted
     return (rows / scale).cpu(), (means / scale).cpu(), predicted.cpu()
 
 

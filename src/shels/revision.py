@@ -5,25 +5,40 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from shels.accommodation import take_in
-from shels.config import Accommodation, Gaussian
-from shels.courses import Progress
+from shels.accommodation import Lesson, Method, train
+from shels.config import Gaussian
+from shels.courses import Fit, Progress
 from shels.data.samples import Label, Samples, check_inputs
 from shels.data.splits import hold_out
 from shels.detection import Detector, GaussianDetector
 from shels.errors import AccommodationError, DataError, SettingsError, unknown_name
+from shels.rivals.head import Head
+from shels.rivals.judge import Judge
+from shels.rivals.learners.kept import kept_samples
 from shels.rivals.learners.registry import method_of
 
 if TYPE_CHECKING:
     from shels.learner import Learner
 
 LEAST_IMAGES = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Taking:
+    """A class on its way into a learner, as a value: many can be trained together.
+
+    lesson: the training that it needs, None where it needs none. finish: the learner that knows the class,
+    from how that training went.
+    """
+
+    lesson: Lesson | None
+    finish: Callable[[Fit | None], Learner]
 
 
 def accommodated(
@@ -38,24 +53,32 @@ def accommodated(
 
     Warns where most of them look like a class that is known already.
     """
+    taking = taking_in(learner, inputs, label, seed=seed)
+    return taking.finish(None if taking.lesson is None else train(taking.lesson, progress))
+
+
+def taking_in(learner: Learner, inputs: Tensor, label: Label, *, seed: int | None = None) -> Taking:
+    """Return how a learner comes to know one class more."""
     _check_label(learner, label)
     inputs = _distinct(learner, inputs, label)
     began = time.perf_counter()
     method = learner.settings.accommodation
     seen = learner.seen(inputs)
     _warn_of_known(learner, seen, label)
-    if isinstance(method, Gaussian):
-        detector = _gaussian(learner).grown(seen, len(learner.classes))
+
+    def noted(new: Learner, told: dict[str, Any]) -> Learner:
+        note = {"class": label, "images": len(inputs), "method": method.kind}
+        note |= {"seconds": round(time.perf_counter() - began, 4), **told}
+        look = None if learner.look is None else learner.look.with_class(inputs)
+        history = {"taken_in": [*_history(learner), note]}
+        new = replace(new, look=look, report=learner.report | history)
+        return _changed(new, "accommodated", name=label, images=len(inputs))
+
+    if isinstance(method, Gaussian) and isinstance(learner.detector, GaussianDetector):
+        detector = learner.detector.grown(seen, len(learner.classes))
         new = replace(learner, detector=detector, classes=(*learner.classes, label))
-        told: dict[str, Any] = {}
-    else:
-        new, told = _trained(learner, method, inputs, label, _seed(learner, seed), progress)
-    note = {"class": label, "images": len(inputs), "method": method.kind}
-    note |= {"seconds": round(time.perf_counter() - began, 4), **told}
-    look = None if learner.look is None else learner.look.with_class(inputs)
-    history = {"taken_in": [*_history(learner), note]}
-    new = replace(new, look=look, report=learner.report | history)
-    return _changed(new, "accommodated", name=label, images=len(inputs))
+        return Taking(None, lambda _: noted(new, {}))
+    return _taught(learner, inputs, label, _seed(learner, seed), noted)
 
 
 def unlearned(learner: Learner, label: Label) -> Learner:
@@ -69,6 +92,7 @@ def unlearned(learner: Learner, label: Label) -> Learner:
         raise SettingsError(f"two classes must remain; without {label!r} there would be one")
     method = learner.settings.accommodation
     kept = tuple(name for name in learner.classes if name != label)
+    _refuse_pair(learner, "unlearn")
     if not isinstance(method, Gaussian):
         taken = method_of(method).drop(learner.network, learner.memory, position)
         detector = _shels(learner).without(position)
@@ -116,6 +140,7 @@ def merged(learner: Learner, label: Label, into: Label) -> Learner:
     _position(learner, into)
     if label == into:
         return learner
+    _refuse_pair(learner, "merge")
     if not isinstance(learner.settings.accommodation, Gaussian):
         raise AccommodationError(
             f"the method {learner.settings.accommodation.kind!r} has one row of weights for a class and "
@@ -140,34 +165,51 @@ def _changed(learner: Learner, kind: str, **facts: Any) -> Learner:
     return replace(learner, report=learner.report | {"last_change": {"kind": kind, **facts}})
 
 
-def _trained(
+def _taught(
     learner: Learner,
-    method: Accommodation,
     inputs: Tensor,
     label: Label,
     seed: int,
-    progress: Callable[[Progress], None] | None,
-) -> tuple[Learner, dict[str, Any]]:
-    """Return the learner after a training on the new class, with some held out for its threshold."""
+    noted: Callable[[Learner, dict[str, Any]], Learner],
+) -> Taking:
+    """Return how a class is learned by the learner's method, some samples held out for its threshold."""
     labels = torch.zeros(len(inputs), dtype=torch.int64)
     samples = Samples(inputs, labels, (label,), origin=f"class {label!r}")
-    share = learner.settings.training.validation_share
+    settings = learner.settings
+    share = settings.training.validation_share
     training, apart = (samples.take(index) for index in hold_out(samples, share, seed))
-    taken = take_in(
-        method_of(method),
-        learner.network,
-        learner.memory,
-        training,
-        learner.preparation,
-        learner.settings.training,
-        seed=seed,
-        progress=progress,
-    )
-    classes = (*learner.classes, label)
-    new = replace(learner, network=taken.network, memory=taken.memory, classes=classes, taught=classes)
-    weights = taken.network.head.weight.detach()
-    new.detector = _shels(learner).grown(weights, new.features(apart.inputs))
-    return new, taken.report
+    method, prepare = method_of(settings.accommodation), learner.preparation
+    lesson = method.lesson(learner.network, learner.memory, training, prepare, settings.training, seed=seed)
+
+    def finish(went: Fit | None) -> Learner:
+        taken = lesson.finish(went) if isinstance(lesson, Lesson) and went is not None else lesson
+        if isinstance(taken, Lesson):
+            raise AccommodationError("the class was not trained yet; train the lesson first")
+        classes = (*learner.classes, label)
+        new = replace(learner, network=taken.network, memory=taken.memory, classes=classes)
+        new = replace(new, taught=classes) if method.grows_head else new
+        new.detector = _detector(learner, new, method, training, apart)
+        return noted(new, taken.report)
+
+    return Taking(lesson if isinstance(lesson, Lesson) else None, finish)
+
+
+def _detector(
+    learner: Learner, new: Learner, method: Method, training: Samples, apart: Samples
+) -> Detector | Judge:
+    """Return the detector of a learner that knows one class more, from samples of it that were held out."""
+    held = new.views(apart.inputs)
+    if not isinstance(learner.detector, Judge):
+        return _shels(learner).grown(new.network.head.weight.detach(), held.high)
+    judge, naming = learner.detector, method.naming(new.network, new.memory)
+    head = Head.of(new.network.head) if method.grows_head else None
+    if method.stores == "old data":  # all of it may have moved: begin anew on what is kept
+        kept = kept_samples(new.memory, len(new.classes))
+        part = (new.views(kept.inputs.cpu()), kept.labels.to(new.device))
+        fresh = replace(judge.detector, head=head or judge.detector.head, state={})
+        return Judge.of(fresh, judge.rule, part, naming).calibrated(part, part, new.classes)
+    score = judge.detector.add_class(new.views(training.inputs), head)
+    return judge.grown(score, naming, held)
 
 
 def _seed(learner: Learner, seed: int | None) -> int:
@@ -225,6 +267,14 @@ def _warn_of_known(learner: Learner, seen: Tensor, label: Label) -> None:
             f"{like!r}",
             UserWarning,
             stacklevel=4,
+        )
+
+
+def _refuse_pair(learner: Learner, what: str) -> None:
+    if isinstance(learner.detector, Judge):
+        raise AccommodationError(
+            f"detector {learner.detector.detector.name} does not {what} classes; roll back to an earlier "
+            "version, or train a model with learner gaussian and its own detector"
         )
 
 

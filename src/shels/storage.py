@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from shels._version import __version__
-from shels.config import Gaussian, Settings, from_dict, to_dict
+from shels.config import OWN, Gaussian, Settings, from_dict, to_dict
 from shels.data.preparation import Preparation
 from shels.detection import Detector, GaussianDetector, stored
 from shels.drift import Look
@@ -33,6 +33,11 @@ from shels.errors import ModelFileError, ShelsError
 from shels.files import read_tensors, to_bytes, write_whole
 from shels.model.chains import describe, rebuild
 from shels.model.networks import Network, attach_head
+from shels.rivals.head import Head
+from shels.rivals.judge import Judge
+from shels.rivals.learners.registry import method_of
+from shels.rivals.pairing import score_name
+from shels.rivals.registry import SCORES
 from shels.versions import is_home, resolve
 
 FORMAT, VERSION = "shels-model", 2
@@ -138,7 +143,9 @@ def _tensors(learner: Fields) -> dict[str, Any]:
     preparation = {name: getattr(learner["preparation"], name) for name in ("mean", "sd")}
     if learner["look"] is not None:
         preparation |= {"look/low": learner["look"].low, "look/high": learner["look"].high}
-    changing, fixed, sums = stored.parts_of(learner["detector"])
+    detector = learner["detector"]
+    judged = isinstance(detector, Judge)
+    changing, fixed, sums = (_judge_parts(detector), {}, []) if judged else stored.parts_of(detector)
     return {
         "network": learner["network"].state_dict(),
         "preparation": {name: value for name, value in preparation.items() if value is not None},
@@ -170,13 +177,15 @@ def _detector(
     sums: list[dict[str, Tensor]],
     settings: Settings,
     network: Network,
-) -> Detector | GaussianDetector:
+) -> Detector | GaussianDetector | Judge:
     weight = network.head.weight.detach()
     thresholds, classes = document["thresholds"], document["classes"]
     if len(set(classes)) != len(classes) or len(thresholds) != len(classes):
         raise ModelFileError(f"model.json has {len(thresholds)} thresholds for the classes {classes}")
     if not all(isinstance(value, int | float) and math.isfinite(value) for value in thresholds):
         raise ModelFileError(f"model.json: thresholds must be finite numbers, got {thresholds}")
+    if score_name(settings) != OWN:
+        return _judge(parts, settings, network, len(classes))
     if not isinstance(settings.accommodation, Gaussian):
         return stored.shels_detector(parts["detector"], weight, settings.rule)
     changing, fixed = parts["detector"], parts["projection"]
@@ -184,6 +193,31 @@ def _detector(
     if sorted({part.owner for part in found.parts}) != list(range(len(classes))):
         raise ModelFileError(f"the detector file does not fit the classes {classes}")
     return found
+
+
+_SCORE = "score/"
+
+
+def _judge_parts(judge: Judge) -> dict[str, Tensor]:
+    own = {"thresholds": judge.thresholds, "calibration": judge.calibration, "means": judge.means}
+    score = {_SCORE + name: value for name, value in judge.detector.tensors().items()}
+    return own | {"width": torch.tensor(judge.width)} | score
+
+
+def _judge(parts: dict[str, dict[str, Tensor]], settings: Settings, network: Network, classes: int) -> Judge:
+    """Return the judge of a pair from its tensors, the network and what its learner keeps."""
+    device, method = network.head.weight.device, method_of(settings.accommodation)
+    held = {name: value.to(device) for name, value in parts["detector"].items()}
+    memory = {name: value.to(device) for name, value in parts["memory"].items()}
+    state = {name.removeprefix(_SCORE): held[name] for name in held if name.startswith(_SCORE)}
+    score = SCORES[score_name(settings)].make.from_tensors(Head.of(network.head), state)
+    shape = tuple(held["calibration"].shape)
+    fits = len(shape) == 2 and shape[0] == len(held["thresholds"]) == len(held["means"]) == classes
+    if not fits or not held["thresholds"].isfinite().all():
+        raise ModelFileError(f"the detector file: thresholds and calibration do not fit {classes} classes")
+    naming = method.naming(network, memory)
+    numbers = (held["thresholds"], held["calibration"], held["means"], int(held["width"]))
+    return Judge(score, naming, settings.rule, *numbers)
 
 
 def _preparation(document: dict[str, Any], parts: dict[str, Tensor]) -> Preparation:

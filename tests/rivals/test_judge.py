@@ -32,7 +32,7 @@ def judge(name, rule, training=None, held=None):
 
 def test_the_class_is_the_head_s_and_the_score_the_rival_s():
     made, (views, labels) = judge("knn", AcceptShare(0.9)), cloud(60, 2)
-    verdicts = made.verdicts(views)
+    verdicts = made.judge(views)
     assert torch.equal(verdicts.predicted, labels)
     assert torch.equal(verdicts.score, made.detector.scores(views))
     assert torch.equal(verdicts.threshold, made.thresholds[labels])
@@ -50,19 +50,19 @@ def test_the_paper_s_rule_is_mean_less_sd_of_held_out_samples_rightly_named():
 
 def test_a_score_that_remembers_training_samples_still_accepts_new_ones():
     made = judge("knn", MeanMinusSd(k=1.0))
-    accepted = ~made.verdicts(cloud(600, 3)[0]).novel
+    accepted = ~made.judge(cloud(600, 3)[0]).novel
     assert 0.7 < float(accepted.float().mean()) < 0.95  # on training samples alone it would be none
 
 
 def test_the_share_that_is_asked_for_is_accepted():
     made = judge("energy", AcceptShare(0.9), held=cloud(3000, 4))
-    accepted = ~made.verdicts(cloud(3000, 5)[0]).novel
+    accepted = ~made.judge(cloud(3000, 5)[0]).novel
     assert float(accepted.float().mean()) == pytest.approx(0.9, abs=0.02)
 
 
 def test_far_samples_are_novel_with_a_small_p_value():
     far = torch.full((5, 3), -9.0)
-    verdicts = judge("mahalanobis", AcceptShare(0.95)).verdicts(Views(far[:, :0], far))
+    verdicts = judge("mahalanobis", AcceptShare(0.95)).judge(Views(far[:, :0], far))
     assert verdicts.novel.all()
     assert float(verdicts.p_value.max()) < 0.05
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shels.accommodation.penalty import PenaltyMethod
-from shels.accommodation.protocol import First, Lesson, Memory, Method, Stores, Taken, take_in
+from shels.accommodation.protocol import First, Lesson, Memory, Method, Stores, Taken, take_in, train
 from shels.accommodation.proximal import ProximalMethod
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "Stores",
     "Taken",
     "take_in",
+    "train",
 ]

@@ -128,10 +128,13 @@ def take_in(
 ) -> Taken:
     """Return a new network that knows one class more, once it is trained."""
     lesson = method.lesson(network, memory, samples, prepare, training, seed=seed)
-    if isinstance(lesson, Taken):
-        return lesson
+    return lesson if isinstance(lesson, Taken) else lesson.finish(train(lesson, progress))
+
+
+def train(lesson: Lesson, progress: Watcher | None = None) -> Fit:
+    """Train a lesson's network in place and return how it went."""
     trial = lesson.trial
-    went = fit(
+    return fit(
         trial.network,
         lesson.loss,
         trial.data,
@@ -141,7 +144,6 @@ def take_in(
         after_step=lesson.after_step,
         progress=progress,
     )
-    return lesson.finish(went)
 
 
 def batches(network: Network, samples: Samples, prepare: Preparation) -> Iterator[Tensor]:

@@ -162,8 +162,8 @@ class AgsCl:
     epochs: int = 8
     decay: float = 0.9
     """What earlier importance is multiplied by when a class was learned."""
-    refresh: float = 0.5
-    """Share of the unused units that begin afresh after a class was learned."""
+    refresh: float = 0.3
+    """ρ, the share of the unused units that begin afresh after a class was learned; the authors' code's."""
 
     def __post_init__(self) -> None:
         for name in ("mu", "lam"):

@@ -132,7 +132,7 @@ def _as_judged(trial: Trial, training: Training, parts: Sequence[_Part]) -> Sequ
 
 def _verdicts(judge: Detector | GaussianDetector | Judge, views: Views) -> Verdicts:
     if isinstance(judge, Judge):
-        return judge.verdicts(views)
+        return judge.judge(views)
     return judge.verdicts(judge.sees(views))
 
 

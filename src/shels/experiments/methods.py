@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from shels.config import Settings, TrainingSettings
+from shels.config import Accommodation, Gdumb, Settings, TrainingSettings
 from shels.errors import SettingsError, unknown_name
 from shels.model.networks import Network
+from shels.presets import ordinary, with_learner
+from shels.rivals.learners.registry import LEARNERS, Learning
 from shels.rivals.registry import DETECTORS
 from shels.rivals.training import exclusive_sparsity_loss, scaled_cosine_loss
 from shels.stepping import Loss
@@ -16,14 +19,17 @@ from shels.training import shels_loss
 PAPER = "Gummadi, Kent, Mendez, Eaton, CoLLAs 2022"
 
 
+Task = Literal["detection", "learning"]
+
+
 @dataclass(frozen=True)
 class Method:
-    """A way to detect novelty. Methods that train alike share one trained network.
+    """A way to detect novelty, or to learn new classes. Methods that train alike share one trained network.
 
     family: what several methods are called together. stores: what it keeps of the known samples.
-    settings: the paper's settings for a data set, changed to what this method needs.
+    settings: the paper's settings for a data set, changed to what this method needs there.
     score: what judges: "shels" (Eq. 4), "gaussian", or a name of `rivals.registry.DETECTORS`.
-    loss: what it trains with.
+    loss: what a way to detect trains with; ways to learn say so themselves.
     """
 
     name: str
@@ -31,24 +37,26 @@ class Method:
     family: str
     paper: str
     stores: str
-    settings: Callable[[Settings], Settings]
+    settings: Callable[[Settings, str], Settings]
     score: str
     loss: Callable[[Network, TrainingSettings], Loss] = shels_loss
+    task: Task = "detection"
 
 
-def _as_it_is(settings: Settings) -> Settings:
+def _as_it_is(settings: Settings, data: str) -> Settings:
+    del data
     return settings
 
 
-def _standard(settings: Settings) -> Settings:
-    """Return the settings of an ordinary classifier: a linear last layer, cross-entropy, no sparsity."""
-    network = replace(settings.network, head="linear")
-    return replace(settings, network=network, training=replace(settings.training, alpha=0.0))
+def _standard(settings: Settings, data: str) -> Settings:
+    del data
+    return ordinary(settings)
 
 
-def _scaled(settings: Settings) -> Settings:
+def _scaled(settings: Settings, data: str) -> Settings:
     """Return the settings of cosines with a learned scale: cross-entropy alone."""
-    return replace(_standard(settings), network=replace(settings.network, head="scaled-cosine"))
+    del data
+    return replace(ordinary(settings), network=replace(settings.network, head="scaled-cosine"))
 
 
 _TRAINED = (
@@ -103,7 +111,27 @@ _POST_HOC = tuple(
     for name, each in DETECTORS.items()
 )
 
-METHODS = {method.name: method for method in (*_TRAINED, *_POST_HOC)}
+
+def _learning(each: Learning, way: Accommodation, name: str = "", title: str = "") -> Method:
+    def settings(base: Settings, data: str) -> Settings:
+        return with_learner(base, way, standard=each.standard, data=data)
+
+    return Method(
+        name or each.name,
+        title or each.title,
+        each.family,
+        each.paper,
+        each.stores,
+        settings,
+        each.detector,
+        task="learning",
+    )
+
+
+_SCRATCH = _learning(LEARNERS["gdumb"], Gdumb(start="scratch"), "gdumb-scratch", "GDumb, from scratch")
+_LEARNING = tuple(_learning(each, each.settings()) for each in LEARNERS.values())
+
+METHODS = {method.name: method for method in (*_TRAINED, *_POST_HOC, *_LEARNING, _SCRATCH)}
 FAMILIES = {
     family: tuple(each for each in METHODS.values() if each.family == family)
     for family in dict.fromkeys(each.family for each in METHODS.values())

@@ -16,6 +16,15 @@ from shels.errors import DataError
 MEASURES = ("known_accuracy", "novel_accuracy", "combined_accuracy", "auroc")
 """The paper's four, in the order of its tables."""
 
+LEARNING_MEASURES = ("closed_set_accuracy", "added_accuracy", "forgetting", "known_accuracy", "auroc")
+"""Of learning class by class: final accuracy over all classes, that of the classes taken in, how much was
+lost, the final accuracy with rejection, and how well each new class was told from the known ones before."""
+
+
+def measures_of(experiment: str) -> tuple[str, ...]:
+    """Return the measures that an experiment's tables show, by its name."""
+    return LEARNING_MEASURES if experiment.startswith("incremental/") else MEASURES
+
 
 @dataclass(frozen=True)
 class Trial:

@@ -10,13 +10,29 @@ from torch import Tensor, nn
 from shels.errors import ArchitectureError
 from shels.model.activations import weight_layers
 from shels.model.chains import describe, rebuild, unset
-from shels.model.head import CosineHead, LinearHead
-from shels.model.networks import Network
+from shels.model.head import CosineHead, LinearHead, ScaledCosineHead
+from shels.model.networks import Network, initialise
 
 
 def copied(network: Network) -> Network:
     """Return a network of its own with the same weights."""
     return _rebuilt(network, network.state_dict(), {})
+
+
+def fresh(network: Network, classes: int, draw: torch.Generator) -> Network:
+    """Return a network of the same layers that knows nothing yet, drawn as a new one is, body before head.
+
+    Nothing of the given weights is in it. Drawn on the CPU, so the same numbers on every device.
+    """
+    body = rebuild(describe(network.body))
+    with torch.device("meta"):
+        head = type(network.head)(network.head.weight.shape[1], classes)
+    started = Network(body, unset(head, "cpu"))
+    initialise(started, draw)
+    if isinstance(head, ScaledCosineHead):
+        head.start(draw)
+    like = network.head.weight
+    return started.to(like.device, like.dtype).train(network.training)
 
 
 def add_class(network: Network, draw: torch.Generator) -> Network:

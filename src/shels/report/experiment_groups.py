@@ -211,7 +211,9 @@ def _differences(experiment: str, method: str, ours: Mapping[str, str]) -> dict[
     """
     if experiment not in CATALOGUE or method not in METHODS:
         return {}
-    theirs = flat(to_dict(METHODS[method].settings(CATALOGUE[experiment].settings)))
+    theirs = flat(
+        to_dict(METHODS[method].settings(CATALOGUE[experiment].settings, CATALOGUE[experiment].known_data))
+    )
     names = [name for name in {**ours, **theirs} if name not in (*_DATA, _WEIGHTS, _PRECISION)]
     pairs = {name: (ours.get(name, NOTHING), theirs.get(name, NOTHING)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -1,15 +1,16 @@
-"""A judge: a score of any kind, the network's own class, and a threshold for each class."""
+"""A judge: classes named in one way, novelty told by any score, and a threshold for each class."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from shels.accommodation.protocol import Naming
 from shels.config import ThresholdRule
-from shels.detection.shels import calibration_scores
+from shels.detection.shels import calibration_scores, signatures
 from shels.detection.thresholds import (
     Verdicts,
     enough_for,
@@ -19,58 +20,140 @@ from shels.detection.thresholds import (
     threshold,
     warn_of_few,
 )
+from shels.errors import DataError
 from shels.model.networks import Views
 from shels.rivals.protocol import Detector
 
 _FEW = 10
 """Held-out samples of a class, rightly named, below which it borrows the spread of all classes."""
 
+Part = tuple[Views, Tensor]
+"""Features of samples, and their labels (n,)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """Verdicts by a rival's score: the class is the one that the head scores highest, the rule is the same.
+    """Verdicts by a rival's score; a value: what adds a class gives a new judge.
 
-    thresholds: (classes,). calibration: (classes, most), scores in rising order, filled up with infinity.
+    naming: what names the class. thresholds: (classes,). calibration: (classes, most), scores in rising
+    order, filled up with infinity. means: (classes, d), each class's mean high-level feature. width: how many
+    columns of what it sees are shared features; the rest are high-level.
     """
 
     detector: Detector
+    naming: Naming
+    rule: ThresholdRule
     thresholds: Tensor
     calibration: Tensor
+    means: Tensor
+    width: int
 
     @staticmethod
     def fit(
         detector: Detector,
         rule: ThresholdRule,
-        training: tuple[Views, Tensor],
-        held_out: tuple[Views, Tensor],
+        training: Part,
+        held_out: Part,
+        *,
+        naming: Naming | None = None,
         names: Sequence[object] | None = None,
     ) -> Judge:
         """Return a judge with a threshold for each class, all set on held-out samples.
 
         SHELS's own rule takes training samples, as the paper prints it. Scores that remember training samples
         find them more familiar than any new one, so for rivals the same rule takes held-out ones.
-        training, held_out: features and labels; the latter were not trained on. names: for errors.
+        training, held_out: the latter were not trained on. naming: the head's, unless another is given.
+        names: for errors.
         """
-        fitted = detector.fit(*training)
-        own = _won(fitted, *training, right=True)
-        require_every_class(own, names)
-        right, assigned = (_won(fitted, *held_out, right=only) for only in (True, False))
-        centred = calibration_scores(own, right if any(map(len, right)) else own, _FEW)
-        chosen = calibration_scores(own, assigned, enough_for(rule))
-        warn_of_few(min(map(len, chosen)), rule)
-        pairs = zip(centred, chosen, strict=True)
-        return Judge(fitted, torch.stack([threshold(rule, *pair) for pair in pairs]), padded(chosen))
+        return Judge.of(detector, rule, training, naming).calibrated(training, held_out, names)
 
-    def verdicts(self, views: Views) -> Verdicts:
+    @staticmethod
+    def of(detector: Detector, rule: ThresholdRule, training: Part, naming: Naming | None = None) -> Judge:
+        """Return a judge that has seen training samples and has no thresholds; `calibrated` comes next."""
+        fitted, (views, labels) = detector.fit(*training), training
+        name = naming or (lambda seen: fitted.head.logits(seen.high))
+        classes = name(Views(*(view[:1] for view in views))).shape[1]
+        means = signatures(views.high, labels.to(views.high.device), classes)
+        none = means.new_empty(0)
+        return Judge(fitted, name, rule, none, none, means, views.shared.shape[1])
+
+    def calibrated(self, training: Part, held_out: Part, names: Sequence[object] | None = None) -> Judge:
+        """Return the judge with thresholds set on held-out samples; training ones help where they are few."""
+        classes = len(self.means)
+        right = _by_class(self.naming(training[0]), training[1], classes, right=True)
+        require_every_class([mine.nonzero()[:, 0] for mine in right], names)
+        scores, won = self.detector.scores(held_out[0]), self.naming(held_out[0])
+        own, assigned = (
+            [scores[mine] for mine in _by_class(won, held_out[1], classes, right=only)]
+            for only in (True, False)
+        )
+        centred, chosen = own, assigned
+        few, enough = min(map(len, own)) < _FEW, enough_for(self.rule)
+        if few or min(map(len, assigned)) < enough:
+            there = self.detector.scores(training[0])
+            usual = [there[mine] for mine in right]
+            centred = calibration_scores(usual, own if any(map(len, own)) else usual, _FEW)
+            chosen = calibration_scores(usual, assigned, enough)
+        warn_of_few(min(map(len, chosen)), self.rule)
+        limits = [threshold(self.rule, *pair) for pair in zip(centred, chosen, strict=True)]
+        return replace(self, thresholds=torch.stack(limits), calibration=padded(chosen))
+
+    def grown(self, detector: Detector, naming: Naming, views: Views) -> Judge:
+        """Return a judge that knows one class more, the old thresholds kept.
+
+        detector, naming: with the new class. views: of samples of it that nothing was trained on; where they
+        are too few for the rule, it borrows how old classes' scores lie about their means.
+        """
+        chosen, old = detector.scores(views), [row[row.isfinite()] for row in self.calibration]
+        if len(chosen) < enough_for(self.rule):
+            about = torch.cat([row - row.mean() for row in old])
+            chosen = chosen.mean() + about * (1 + 1 / len(chosen)) ** 0.5
+        warn_of_few(len(chosen), self.rule)
+        return replace(
+            self,
+            detector=detector,
+            naming=naming,
+            thresholds=torch.cat([self.thresholds, threshold(self.rule, chosen, chosen)[None]]),
+            calibration=padded([*old, chosen]),
+            means=torch.cat([self.means, views.high.mean(dim=0, keepdim=True)]),
+        )
+
+    def judge(self, views: Views) -> Verdicts:
         """Return class or novel for each sample."""
-        score = self.detector.scores(views)
-        predicted = self.detector.head.logits(views.high).argmax(dim=1)
+        score, predicted = self.detector.scores(views), self.naming(views).argmax(dim=1)
         unlikely = p_values(self.calibration, score, predicted)
         return Verdicts(predicted, score, self.thresholds[predicted], unlikely)
 
+    # As other detectors are asked: features of both kinds side by side ------------------------------------
 
-def _won(detector: Detector, views: Views, labels: Tensor, *, right: bool) -> list[Tensor]:
-    """Return, for each class, the scores of the samples that the head gives it; `right`: of its own alone."""
-    scores, won = detector.scores(views), detector.head.logits(views.high).argmax(dim=1)
-    counted = won == labels if right else torch.ones_like(won, dtype=torch.bool)
-    return [scores[counted & (won == position)] for position in range(detector.head.classes)]
+    @staticmethod
+    def sees(views: Views) -> Tensor:
+        """Return what it looks at: shared and high-level features, (n, columns)."""
+        return torch.cat(views, dim=1)
+
+    def verdicts(self, features: Tensor) -> Verdicts:
+        """Return class or novel for each sample."""
+        return self.judge(self.views(features))
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Return the familiarity of each sample: (n,)."""
+        return self.detector.scores(self.views(features))
+
+    def class_scores(self, features: Tensor) -> Tensor:
+        """Return the score of each class, by which it is named: (n, classes)."""
+        scores = self.naming(self.views(features))
+        return torch.where(scores.isfinite(), scores, -torch.inf)  # what overflowed is like none
+
+    def views(self, features: Tensor) -> Views:
+        """Return features of both kinds, told apart again."""
+        columns = self.width + self.means.shape[1]
+        if features.ndim != 2 or features.shape[1] != columns:
+            raise DataError(f"features must have {columns} columns, got shape {tuple(features.shape)}")
+        return Views(features[:, : self.width], features[:, self.width :])
+
+
+def _by_class(scores: Tensor, labels: Tensor, classes: int, *, right: bool) -> list[Tensor]:
+    """Return, for each class, which samples are given to it, rightly or not; `right`: rightly alone."""
+    won = scores.argmax(dim=1)
+    counted = won == labels.to(won.device) if right else torch.ones_like(won, dtype=torch.bool)
+    return [counted & (won == position) for position in range(classes)]

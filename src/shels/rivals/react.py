@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from shels.model.networks import Views
@@ -20,9 +21,11 @@ def percentile(values: Tensor, share: float) -> Tensor:
     flat = values.flatten()
     place = (flat.numel() - 1) * share / 100
     low = int(place)
-    below = flat.kthvalue(low + 1).values.double()
-    above = flat.kthvalue(min(low + 2, flat.numel())).values.double()
-    return below + (above - below) * (place - low)
+    below = flat.kthvalue(low + 1).values
+    over = flat > below  # the next larger value, without a second search
+    tied = over.sum() < flat.numel() - low - 1
+    above = torch.where(tied | ~over.any(), below, torch.where(over, flat, torch.inf).amin())
+    return below.double() + (above.double() - below.double()) * (place - low)
 
 
 @dataclass(frozen=True, eq=False)

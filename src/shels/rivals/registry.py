@@ -19,6 +19,7 @@ from shels.rivals.openmax import OpenMax
 from shels.rivals.protocol import Detector, Head
 from shels.rivals.react import React
 from shels.rivals.relative_mahalanobis import RelativeMahalanobis
+from shels.rivals.shels_score import ShelsScore
 from shels.rivals.vim import Vim
 
 Family = Literal["logits", "shaped features", "features and logits", "boundaries", "distances", "extremes"]
@@ -78,11 +79,16 @@ DETECTORS: dict[str, Entry] = {
 }
 
 
+_SHELS = Paper("Gummadi, Kent, Mendez, Eaton", "CoLLAs", 2022)
+SCORES: dict[str, Entry] = DETECTORS | {"shels": Entry(ShelsScore, "logits", _SHELS, "nothing")}
+"""Every score that can be paired with a learner: the rivals' and SHELS's own."""
+
+
 def detector(name: str, head: Head, **settings: Any) -> Detector:
-    """Return the rival of this name on a head, with these settings and its defaults for the rest."""
-    if name not in DETECTORS:
-        raise SettingsError(unknown_name("detector", name, DETECTORS))
-    entry = DETECTORS[name]
+    """Return the score of this name on a head, with these settings and its defaults for the rest."""
+    if name not in SCORES:
+        raise SettingsError(unknown_name("detector", name, SCORES))
+    entry = SCORES[name]
     for each in settings:
         if each not in entry.defaults:
             raise SettingsError(unknown_name(f"setting of {name}", each, entry.defaults))

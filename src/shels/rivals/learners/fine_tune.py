@@ -1,15 +1,85 @@
-"""To be written."""
+"""Fine-tuning: go on training, on the new class alone.
+
+The lower bound of every comparison: nothing is kept and nothing is held, so what happens is forgetting. The
+rivals that hold something train as this one does, but for what they add.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from shels.accommodation.protocol import Method
-from shels.config import FineTune
+from shels.accommodation.protocol import (
+    Lesson,
+    Memory,
+    Method,
+    Naming,
+    Stores,
+    Taken,
+    by_head,
+    course,
+    relabelled,
+    slowed,
+    untold,
+)
+from shels.batches import TrialData
+from shels.config import FineTune, TrainingSettings
+from shels.courses import Fit, TrialTraining
+from shels.data.preparation import Preparation
+from shels.data.samples import Samples
+from shels.model.growth import add_class
+from shels.model.networks import Network
+from shels.runtime import derived_seed, generator
+from shels.training import shels_loss
+
+
+def unsparing(training: TrainingSettings, divisor: float, epochs: int) -> TrainingSettings:
+    """Return how an ordinary classifier is trained on a new class: slowed, without SHELS's sparsity."""
+    return replace(slowed(training, divisor, epochs), alpha=0.0)
 
 
 @dataclass(frozen=True)
 class FineTuneMethod(Method):
-    """To be written."""
+    """Training on the new class alone; it keeps nothing."""
 
     settings: FineTune
+
+    stores: ClassVar[Stores] = "nothing"
+
+    def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
+        """Return nothing."""
+        del network, samples, prepare
+        return {}
+
+    def lesson(
+        self,
+        network: Network,
+        memory: Memory,
+        samples: Samples,
+        prepare: Preparation,
+        training: TrainingSettings,
+        *,
+        seed: int,
+    ) -> Lesson:
+        """Return the training of all weights by cross-entropy on the new class."""
+        del memory
+        position = len(network.head.weight)
+        data = TrialData.of(relabelled(samples, position), None, prepare)
+        grown = add_class(network, generator(seed, "head", position))
+        settings = unsparing(training, self.settings.rate_divisor, self.settings.epochs)
+
+        def finish(went: Fit) -> Taken:
+            return Taken(grown, {}, course(self.settings.kind, went))
+
+        trial = TrialTraining(grown, data, derived_seed(seed, self.settings.kind, position))
+        return Lesson(trial, shels_loss(grown, settings), settings, finish)
+
+    def naming(self, network: Network, memory: Memory) -> Naming:
+        """Return the naming of the last layer."""
+        del memory
+        return by_head(network)
+
+    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
+        """Refuse: what a class has moved is spread over weights that all classes share."""
+        del network, memory, position
+        raise untold(self.settings.kind)

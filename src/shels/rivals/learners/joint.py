@@ -1,15 +1,89 @@
-"""To be written."""
+"""Joint training: with every class, a fresh network on all samples of all classes, as at first.
+
+No method of its own but the bound that others are measured by: what the same network and training come to
+where nothing old is ever taken away.
+
+What differs from the first training: nothing is held out, so the weights kept are the last. The network is
+drawn afresh also where the first one began from pretrained weights, which are not kept anywhere.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from shels.accommodation.protocol import Method
-from shels.config import Joint
+from shels.accommodation.protocol import (
+    Lesson,
+    Memory,
+    Method,
+    Naming,
+    Stores,
+    Taken,
+    by_head,
+    course,
+    placed,
+    relabelled,
+    untold,
+)
+from shels.batches import TrialData
+from shels.config import Joint, TrainingSettings
+from shels.courses import Fit, TrialTraining
+from shels.data.preparation import Preparation
+from shels.data.samples import Samples
+from shels.model.growth import fresh
+from shels.model.networks import Network
+from shels.rivals.learners.kept import joined, kept_memory
+from shels.runtime import derived_seed, generator
+from shels.training import shels_loss
 
 
 @dataclass(frozen=True)
 class JointMethod(Method):
-    """To be written."""
+    """Training afresh on everything; what it keeps are all samples."""
 
     settings: Joint
+
+    stores: ClassVar[Stores] = "old data"
+    frozen_features: ClassVar[bool] = False
+    grows_head: ClassVar[bool] = True
+
+    def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
+        """Return all samples."""
+        del network, prepare
+        samples.require_every_class()
+        return kept_memory(samples, len(samples))
+
+    def lesson(
+        self,
+        network: Network,
+        memory: Memory,
+        samples: Samples,
+        prepare: Preparation,
+        training: TrainingSettings,
+        *,
+        seed: int,
+    ) -> Lesson:
+        """Return the training of a fresh network on all samples, the new ones among them."""
+        position = len(network.head.weight)
+        new = relabelled(samples, position).to(network.head.weight.device)
+        every = joined(placed(memory, network), new)
+        started = fresh(network, position + 1, generator(seed, "start", position))
+        settings = replace(training, patience=None)  # with nothing held out, nothing says when to stop
+
+        def finish(went: Fit) -> Taken:
+            told = course(self.settings.kind, went, memory=len(every))
+            return Taken(started, kept_memory(every, len(every)), told)
+
+        order = derived_seed(seed, self.settings.kind, position)
+        trial = TrialTraining(started, TrialData.of(every, None, prepare), order)
+        return Lesson(trial, shels_loss(started, settings), settings, finish)
+
+    def naming(self, network: Network, memory: Memory) -> Naming:
+        """Return the naming of the last layer."""
+        del memory
+        return by_head(network)
+
+    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
+        """Refuse: what a class has moved is spread over weights that all classes share."""
+        del network, memory, position
+        raise untold(self.settings.kind)
