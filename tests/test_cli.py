@@ -459,7 +459,7 @@ def test_a_training_that_failed_leaves_no_checkpoint_in_the_way(tmp_path):
         0,
         "--learning-rate",
         1e-9,
-        "--method",
+        "--learner",
         "penalty",
         "--out",
         tmp_path / "m",

@@ -439,10 +439,10 @@ def test_a_revision_that_cannot_be_done_leaves_the_model_as_it_is(model, code, a
 # train and help -------------------------------------------------------------------------------------------
 
 
-def test_the_method_is_laid_over_the_preset(tmp_path):
+def test_the_learner_is_laid_over_the_preset(tmp_path):
     train = ["train", "digits", "--known", "0,1", "--steps", 5, "--device", "cpu", "--out", tmp_path / "m"]
-    assert "did you mean 'penalty'" in fails(2, *train, "--method", "penality")
-    done(*train, "--method", "penalty")
+    assert "did you mean 'penalty'" in fails(2, *train, "--learner", "penality")
+    done(*train, "--learner", "penalty")
     settings = json.loads((tmp_path / "m/model.json").read_text())["settings"]
     assert settings["accommodation"]["kind"] == "penalty"
     assert settings["rule"]["kind"] == "accept-share"

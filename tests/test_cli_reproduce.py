@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 from shels.cli import board as boards
 from shels.cli.app import app
 from shels.cli.reproduce import _source
-from shels.cli.standing import Standing, duration, seeds, time_line
+from shels.cli.standing import Standing, document_of, duration, seeds, time_line, trial_line
 from shels.data import sources
 from shels.experiments import engine
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.methods import METHODS
 from shels.experiments.records import Records
-from shels.experiments.trials import MEASURES, TrialResult
+from shels.experiments.trials import LEARNING_MEASURES, MEASURES, TrialResult
 
 DIGITS = ["reproduce", "within/digits", "--device", "cpu", "--no-report"]
 
@@ -196,6 +196,10 @@ def test_interrupted_it_says_what_is_safe_and_goes_on(tmp_path, pretend):
         (["within/fmnits"], "did you mean 'within/fmnist'?"),
         (["within/digits", "--methods", "shels,shel-gaussian"], "did you mean 'shels-gaussian'?"),
         (["within/digits", "--methods", ","], "--methods names no method"),
+        (["within/digits", "--methods", "ewc,replay"], "within/digits is about detection"),
+        (["incremental/digits", "--methods", "post-hoc"], "choose from: gaussian, proximal, penalty, maha"),
+        (["paper", "incremental/digits", "--methods", "shels"], "incremental/digits is about learning"),
+        (["incremental", "--methods", "shels"], "incremental/mnist is about learning"),
         ([], "name an experiment, such as within/fmnist"),
         (["within/digits", "--precision", "float16"], "unknown precision 'float16'"),
         (["within/digits", "--precision", "bfloat16"], "--precision bfloat16 needs a GPU"),
@@ -211,6 +215,60 @@ def test_wrong_words_are_refused_before_anything_happens(tmp_path, pretend, give
     assert said in fails(2, "reproduce", *given, "--out", tmp_path / "r")
     assert fake.asked == []
     assert not (tmp_path / "r").exists()
+
+
+def methods_of(fake):
+    """Which methods each experiment was run with."""
+    found = {}
+    for experiment, method, _ in fake.asked[0]:
+        found.setdefault(experiment, []).append(method)
+    return found
+
+
+BOTH = ["reproduce", "within/digits", "incremental/digits", "--trials", 1, "--no-report"]
+
+
+def test_each_experiment_takes_the_usual_methods_of_its_task(tmp_path, pretend):
+    fake = pretend()
+    result = shels(*BOTH, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    own = ["gaussian", "proximal", "penalty"]
+    assert methods_of(fake) == {"within/digits": ["shels"], "incremental/digits": own}
+    assert "note:" not in result.stderr
+
+
+def test_a_family_of_both_tasks_gives_each_experiment_its_own(tmp_path, pretend):
+    fake = pretend()
+    result = shels(*BOTH, "--methods", "own,msp,bounds", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert methods_of(fake) == {
+        "within/digits": ["shels", "shels-gaussian", "msp"],
+        "incremental/digits": ["gaussian", "proximal", "penalty", "fine-tune", "joint"],
+    }
+
+
+def test_experiments_of_a_family_that_no_method_suits_are_left_out_with_one_note(tmp_path, pretend, data_dir):
+    fake = pretend()
+    command = ["reproduce", "paper", "--trials", 1, "--no-report", "--data-dir", data_dir]
+    result = shels(*command, "--methods", "ewc,msp", "--out", tmp_path / "r")
+    assert result.exit_code == 0, result.output
+    notes = [line for line in result.stderr.splitlines() if "left out" in line]
+    assert notes == []
+    assert len(methods_of(fake)) == 16
+    fake = pretend()
+    result = shels(*command, "--methods", "ewc", "--out", tmp_path / "s")
+    notes = [line for line in result.stderr.splitlines() if line.startswith("note: left out")]
+    assert len(notes) == 1
+    assert "none of --methods is for detection: within/mnist, within/fmnist" in notes[0]
+    assert set(methods_of(fake)) == {"incremental/mnist", "incremental/fmnist", "incremental/gtsrb"}
+
+
+def test_a_method_that_no_experiment_asks_for_is_noted(tmp_path, pretend):
+    fake = pretend()
+    result = shels(*DIGITS, "--trials", 1, "--methods", "shels,ewc,own", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "note: left out, as no experiment asks for learning: ewc\n" in result.stderr
+    assert methods_of(fake) == {"within/digits": ["shels", "shels-gaussian"]}
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path, pretend):
@@ -312,11 +370,15 @@ def test_a_report_that_fails_costs_no_result(tmp_path, pretend, monkeypatch):
 def test_the_list_names_experiments_families_and_methods():
     shown = shels("reproduce", "--list").stdout
     assert "across/mnist-fmnist" in shown
-    assert "13 experiments at once" in shown
+    assert "16 experiments at once" in shown
     assert "shels-gaussian" in shown
+    assert "14 methods at once" in shown
     listed = json.loads(shels("reproduce", "--list", "--json").stdout)
-    assert {"name": "shels", "title": "SHELS"} in listed["methods"]
+    shels_row = {"name": "shels", "title": "SHELS", "task": "detection", "family": "own"}
+    assert shels_row in listed["methods"]
+    assert {each["task"] for each in listed["experiments"]} == {"detection", "learning"}
     assert listed["families"]["within"][0] == "within/mnist"
+    assert listed["method_families"]["closed-form"] == ["maha", "slda", "fecam", "ranpac"]
 
 
 @pytest.fixture
@@ -368,7 +430,8 @@ def test_a_mean_within_the_published_interval_is_marked(tmp_path, terminal):
 
 
 def test_rows_that_do_not_fit_give_way_to_those_under_way(tmp_path, terminal):
-    trials = [trial for name in CATALOGUE for trial in trials_of(name, count=1)]
+    names = [each.name for each in CATALOGUE.values() if each.task == "detection"]
+    trials = [trial for name in names for trial in trials_of(name, count=1)]
     board = boards.Board(Standing(trials, Records(tmp_path)), quiet=False)
     board.take(engine.Advance("training", (trials[-1],), 0.2))
     shown = _shown(terminal, board)
@@ -424,3 +487,70 @@ def test_durations_and_numbers_are_written_as_people_say_them(tmp_path):
 
 def _on_record(directory):
     return [result.trial for result in Records(directory).results()]
+
+
+def learned(trial):
+    """A result of learning class by class, its figures in the order of the columns."""
+    figures = dict(zip(LEARNING_MEASURES, (0.9, 0.8, 0.05, 0.7, 0.95), strict=True))
+    metrics = {name: value + trial.seed / 100 for name, value in figures.items()}
+    return TrialResult(trial, metrics, 2.0, "cpu", {"shels": "0"}, {})
+
+
+def test_a_line_of_learning_tells_the_measures_of_learning():
+    trial = trials_of("incremental/digits", "gaussian", count=2)[1]
+    assert trial_line(learned(trial)) == (
+        "incremental/digits gaussian trial 1: final 91.0 %, added 81.0 %, forgetting 6.0 %, "
+        "with rejection 71.0 %, AUROC 96.0 %"
+    )
+
+
+def test_the_document_gives_each_experiment_its_own_measures(tmp_path):
+    learning = trials_of("incremental/digits", "gaussian", count=2)
+    standing = Standing([*trials_of("within/fmnist", count=1), *learning], Records(tmp_path))
+    for trial in learning:
+        standing.take(engine.Advance("finished", (trial,), 1.0, learned(trial)))
+    first, second = (row["metrics"] for row in document_of(standing)["rows"])
+    assert tuple(first) == MEASURES
+    assert tuple(second) == LEARNING_MEASURES
+    assert second["forgetting"]["mean"] == pytest.approx(0.055)
+    assert "published" not in second["known_accuracy"]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_detection_and_learning_have_a_table_each_that_fits(tmp_path, monkeypatch, width):
+    console = Console(file=io.StringIO(), width=width, height=24, color_system=None)
+    monkeypatch.setattr(boards, "results", lambda: console)
+    learning = [*trials_of("incremental/fmnist", "gdumb-scratch"), *trials_of("incremental/gtsrb", "joint")]
+    board = boards.Board(Standing([*trials_of("within/fmnist"), *learning], Records(tmp_path)), quiet=False)
+    for trial in learning[:3]:
+        board.take(engine.Advance("finished", (trial,), 1.0, learned(trial)))
+    lines = _shown(console, board).splitlines()
+    assert len(lines) <= 24
+    heads = [line.split() for line in lines if line.strip().startswith("experiment")]
+    assert heads == [
+        ["experiment", "done", "known", "novel", "combined", "AUROC"],
+        ["experiment", "done", "final", "added", "forgetting", "rejection", "AUROC"],
+    ]
+    place = next(n for n, line in enumerate(lines) if "incremental/fmnist" in line)
+    assert lines[place].split() == ["incremental/fmnist", "3/3", "91.0", "81.0", "6.0", "71.0", "96.0"]
+    assert lines[place + 1].split() == ["gdumb-scratch,", "done", *["±1.0"] * 5]
+
+
+def test_rows_of_both_kinds_that_do_not_fit_give_way_to_those_under_way(tmp_path, terminal):
+    ways = {"detection": "shels", "learning": "gaussian"}
+    trials = [trial for name, each in CATALOGUE.items() for trial in trials_of(name, ways[each.task], 1)]
+    board = boards.Board(Standing(trials, Records(tmp_path)), quiet=False)
+    board.take(engine.Advance("training", (trials[-1],), 0.2))
+    shown = _shown(terminal, board)
+    assert trials[-1].experiment in shown
+    assert f"0 of all {len(trials)} are done" in shown
+    assert len(shown.splitlines()) <= 24
+
+
+def test_the_table_of_learning_that_stays_has_no_word_of_published_figures(tmp_path, capsys, terminal):
+    trials = trials_of("incremental/mnist", "slda", count=1)
+    board = boards.Board(Standing(trials, Records(tmp_path)), quiet=False)
+    board.take(engine.Advance("finished", tuple(trials), 1.0, learned(trials[0])))
+    board.final()
+    assert capsys.readouterr().out.strip() == boards.LEGEND
+    assert "90.0" in terminal.file.getvalue()

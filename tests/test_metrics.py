@@ -93,3 +93,22 @@ def test_a_collection_is_exclusive_when_every_two_different_sets_are():
     assert exclusive_collection([{1, 2}, {2, 3}, {1, 3}])
     assert not exclusive_collection([{1, 2}, {2, 3}, {2}])
     assert exclusive_collection([{1}, {1}])  # the same set twice is one set of the collection
+
+
+@pytest.mark.parametrize("kinds", [None, 4, 1], ids=["all different", "many alike", "all alike"])
+@pytest.mark.parametrize("sizes", [(400, 300), (5, 1), (1, 200)], ids=str)
+def test_separation_is_scikit_learn_s_to_the_last_digit(kinds, sizes):
+    from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+
+    draw = np.random.default_rng(3)
+    known, novel = (draw.normal(shift, 1, n) for shift, n in zip((1, 0), sizes, strict=True))
+    if kinds:
+        known, novel = (np.floor(draw.random(n) * kinds) for n in sizes)
+    got = separation(known, novel)
+    truth = np.concatenate([np.ones(sizes[0]), np.zeros(sizes[1])])
+    scores = np.concatenate([known, novel])
+    false, true, _ = roc_curve(truth, scores, drop_intermediate=False)
+    assert got["auroc"] == pytest.approx(roc_auc_score(truth, scores), abs=1e-12)
+    assert got["fpr95"] == pytest.approx(false[np.argmax(true >= 0.95)], abs=1e-12)
+    assert got["aupr_known"] == pytest.approx(average_precision_score(truth, scores), abs=1e-12)
+    assert got["aupr_novel"] == pytest.approx(average_precision_score(1 - truth, -scores), abs=1e-12)

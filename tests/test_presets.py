@@ -1,9 +1,9 @@
 import pytest
 
-from shels.config import AcceptShare, Adam, MeanMinusSd, Settings, Sgd
+from shels.config import AcceptShare, Adam, AgsCl, Ewc, MeanMinusSd, Penalty, Settings, Sgd, Slda
 from shels.errors import SettingsError
 from shels.model.networks import ARCHITECTURES
-from shels.presets import NAMES, preset
+from shels.presets import NAMES, preset, with_learner
 
 # From the paper's appendix, copied by hand: "Architecture details" (which linear layers),
 # "Input image size in pixels for each dataset" and "Hyperparameters" (epochs).
@@ -117,3 +117,31 @@ def test_names_are_default_paper_and_one_for_each_set():
 def test_an_unknown_preset_is_answered_with_the_nearest(name, nearest):
     with pytest.raises(SettingsError, match=f"unknown preset '{name}'; did you mean '{nearest}'"):
         preset(name)
+
+
+def test_a_learner_of_ordinary_networks_gets_a_linear_head_and_no_sparsity():
+    base = preset("paper-mnist")
+    settings = with_learner(base, Ewc(), standard=True, data="mnist")
+    assert settings.accommodation == Ewc()
+    assert (settings.network.head, settings.training.alpha) == ("linear", 0.0)
+    assert settings.training.optimiser == base.training.optimiser
+    assert settings.rule == base.rule
+
+
+def test_other_learners_keep_the_network_of_shels():
+    base = preset("default")
+    settings = with_learner(base, Slda(), standard=False)
+    assert (settings.network, settings.training) == (base.network, base.training)
+
+
+def test_a_preset_s_own_learner_keeps_the_preset_s_numbers():
+    settings = with_learner(preset("paper-gtsrb"), Penalty(), standard=False, data="gtsrb")
+    assert settings == preset("paper-gtsrb")
+    assert settings.accommodation.beta == 50_000
+
+
+def test_ags_cl_takes_alpha_and_beta_of_the_experiment_that_it_is_compared_with():
+    way = with_learner(preset("paper-fmnist"), AgsCl(), standard=True, data="fmnist").accommodation
+    assert (way.mu, way.lam, way.rate_divisor) == (0.001, 3000, 8)
+    elsewhere = with_learner(preset("default"), AgsCl(), standard=True, data="photos").accommodation
+    assert (elsewhere.lam, elsewhere.rate_divisor) == (2000, 10)

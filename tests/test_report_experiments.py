@@ -407,3 +407,24 @@ def test_methods_that_share_networks_are_compared_seed_by_seed_also_across_data_
     assert study.compared[linear]["auroc"].n == 20  # values
     table = experiment_tables.overview([study], "caption")
     assert "share their classes or their network" in table.note
+
+
+def test_a_short_name_leaves_out_remarks_of_the_catalogue_and_nothing_of_ones_own():
+    assert studies(run("within/digits", count=1))[0].short == "digits"
+    own = [replace(run(count=1)[0], trial=replace(run(count=1)[0].trial, experiment="mine (again)"))]
+    assert studies(own)[0].short == "mine (again)"
+
+
+def test_what_was_measured_beyond_the_four_stands_apart_under_its_own_names():
+    results = [
+        replace(each, metrics=each.metrics | {"closed_set_accuracy": 0.9, "fpr95": 0.25})
+        for each in run(count=2)
+    ]
+    table = experiment_tables.further(studies(results), "a note")
+    assert table.columns[2:] == (
+        "closed-set accuracy",
+        "exclusivity",
+        "novel accepted where 95 % of known are",
+    )
+    assert table.rows[0][2:] == ["90.00 ± 0.00", "0.905 ± 0.007", "25.00 ± 0.00"]
+    assert table.note == "a note"

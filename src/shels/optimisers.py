@@ -13,7 +13,7 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from shels import axis
-from shels.config import Adam, Optimiser
+from shels.config import Adam, Optimiser, WarmRestarts
 from shels.runs import Params
 
 _BETAS = (0.9, 0.999, 1e-8)
@@ -37,6 +37,9 @@ def step(
     grads = [
         _laid_out(grad, value) for grad, value in zip(grads, values, strict=True)
     ]  # fused steps trust it
+    if isinstance(settings, WarmRestarts):
+        scale = _cut([grad.square().sum() for grad in grads], settings.clip)
+        grads = [grad * scale for grad in grads]
     kept = [list(kind.values()) for kind in moments.values()]
     if isinstance(settings, Adam):
         count = torch.tensor(float(taken), device=values[0].device)
@@ -93,6 +96,9 @@ def stacked_step(
     settings: Optimiser, params: Params, grads: Sequence[Tensor], moments: Moments, now: Tensor
 ) -> None:
     """Move all trials' parameters (trials, ...) in place. now: (trials, 2), each trial's row of its table."""
+    if isinstance(settings, WarmRestarts):
+        scale = _cut([grad.flatten(1).square().sum(dim=1) for grad in grads], settings.clip)
+        grads = [grad * scale.view(-1, *[1] * (grad.ndim - 1)) for grad in grads]
     for (name, param), grad in zip(params.items(), grads, strict=True):
         kept = [kind[name] for kind in moments.values()]
         grad = _laid_out(grad, param)  # noqa: PLW2901 - the same gradient
@@ -102,6 +108,15 @@ def stacked_step(
             kernel.step(param, grad, kept[0], kept[1], now, _BETAS)
         else:
             _move(settings, param, grad, kept, now)
+
+
+def _cut(squares: Sequence[Tensor], most: float) -> Tensor:
+    """Return what a gradient is multiplied by to be no longer than `most`, as torch has it.
+
+    squares: the squared lengths of its parts; of many trials, each (trials,).
+    """
+    length = torch.stack(list(squares)).sum(dim=0).sqrt()
+    return (most / (length + 1e-6)).clamp(max=1.0)
 
 
 def _laid_out(grad: Tensor, param: Tensor) -> Tensor:

@@ -10,9 +10,11 @@ from shels.config import (
     Adam,
     AgsCl,
     Gaussian,
+    Gdumb,
     MeanMinusSd,
     NetworkSettings,
     Penalty,
+    Ranpac,
     Settings,
     Sgd,
     ShelsGdumb,
@@ -92,7 +94,7 @@ def with_learner(settings: Settings, way: Accommodation, *, standard: bool, data
     """Return settings for a way to learn new classes, with what the paper gives for it on a data set.
 
     standard: whether its network is an ordinary classifier: a linear last layer, no sparsity. Numbers that
-    the paper ties to its own experiment (AGS-CL: μ = α, λ = β; SHELS-GDumb: β) come from these settings.
+    the paper ties to its own experiment (AGS-CL: μ = α, λ = β) come from these settings.
     """
     if way.kind == settings.accommodation.kind:
         way = settings.accommodation
@@ -101,8 +103,10 @@ def with_learner(settings: Settings, way: Accommodation, *, standard: bool, data
     if isinstance(way, AgsCl):
         divisor = _AGS_DIVISORS.get(data, AgsCl.rate_divisor)
         way = replace(way, mu=settings.training.alpha, lam=beta, rate_divisor=divisor)
-    if isinstance(way, ShelsGdumb):
-        way = replace(way, beta=beta)
+    if data == "digits" and isinstance(way, Gdumb | ShelsGdumb):
+        way = replace(way, share=0.1)  # 1 % of its thousand images would be one of each class
+    if data == "digits" and isinstance(way, Ranpac):
+        way = replace(way, projections=1024)  # more than there are images
     settings = replace(settings, accommodation=way)
     return ordinary(settings) if standard else settings
 

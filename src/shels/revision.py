@@ -207,7 +207,7 @@ def _detector(
         kept = kept_samples(new.memory, len(new.classes))
         part = (new.views(kept.inputs.cpu()), kept.labels.to(new.device))
         fresh = replace(judge.detector, head=head or judge.detector.head, state={})
-        return Judge.of(fresh, judge.rule, part, naming).calibrated(part, part, new.classes)
+        return Judge.anew(fresh, naming, judge.rule, part, held)
     score = judge.detector.add_class(new.views(training.inputs), head)
     return judge.grown(score, naming, held)
 

@@ -19,17 +19,22 @@ ACROSS = {
     "across/cifar10-gtsrb": (10, 43),
     "across/cifar10-svhn": (10, 10),
 }
+INCREMENTAL = {"mnist": (7, 3), "fmnist": (4, 3), "gtsrb": (23, 9), "digits": (7, 3)}
+DETECTION = [each for each in METHODS.values() if each.task == "detection"]
+LEARNING = [each for each in METHODS.values() if each.task == "learning"]
 
 
 def names(*asked):
     return [each.name for each in find_experiments(asked)]
 
 
-def test_the_paper_is_five_data_sets_and_eight_pairs_and_no_digits():
-    assert names("paper") == WITHIN + list(ACROSS)
+def test_the_paper_is_five_data_sets_eight_pairs_three_sets_learned_further_and_no_digits():
+    learned = [f"incremental/{name}" for name in INCREMENTAL if name != "digits"]
+    assert names("paper") == [*WITHIN, *ACROSS, *learned]
     assert names("within") == WITHIN
     assert names("across") == list(ACROSS)
-    assert set(CATALOGUE) == {*names("paper"), "within/digits"}
+    assert names("incremental") == learned
+    assert set(CATALOGUE) == {*names("paper"), "within/digits", "incremental/digits"}
 
 
 def test_each_experiment_comes_once_in_the_order_asked_for():
@@ -41,11 +46,11 @@ def test_each_experiment_comes_once_in_the_order_asked_for():
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(SettingsError, match="did you mean 'within/fmnist'"):
         find_experiments(["within/fminst"])
-    with pytest.raises(SettingsError, match="choose from: within, across, paper, within/mnist"):
+    with pytest.raises(SettingsError, match="choose from: within, across, incremental, paper, within/mnist"):
         find_experiments(["within/mnist", "tables"])
 
 
-@pytest.mark.parametrize("name", ["incremental/mnist", "open-world/fmnist", "exclusivity", "group-sparsity"])
+@pytest.mark.parametrize("name", ["open-world/fmnist", "exclusivity", "group-sparsity"])
 def test_a_name_kept_for_later_says_so(name):
     with pytest.raises(SettingsError, match=f"experiment '{name}' is not there yet"):
         find_experiments([name])
@@ -88,10 +93,43 @@ def test_across_data_sets_all_classes_of_one_are_known_and_all_of_the_other_nove
 def test_within_a_data_set_methods_share_their_classes_seed_by_seed():
     for name in [*WITHIN, "within/digits"]:
         assert CATALOGUE[name].paired
-        lists = [CATALOGUE[name].trials(method, 12) for method in METHODS.values()]
+        lists = [CATALOGUE[name].trials(method, 12) for method in DETECTION]
         for trials in zip(*lists, strict=True):
             assert len({(trial.seed, trial.known, trial.novel) for trial in trials}) == 1
-            assert len({trial.key for trial in trials}) == len(METHODS)
+            assert len({trial.key for trial in trials}) == len(DETECTION)
+
+
+@pytest.mark.parametrize("name", INCREMENTAL)
+def test_learning_goes_on_from_the_first_classes_with_some_of_the_others(name):
+    experiment, (known, new) = CATALOGUE[f"incremental/{name}"], INCREMENTAL[name]
+    assert experiment.paired
+    for trials in zip(*(experiment.trials(method, 12) for method in LEARNING), strict=True):
+        classes = {(trial.known, trial.novel) for trial in trials}
+        assert [(len(first), len(later)) for first, later in classes] == [(known, new)]
+        assert not set(trials[0].known) & set(trials[0].novel)
+        assert len({trial.key for trial in trials}) == len(LEARNING)
+    if name != "gtsrb":
+        first = experiment.trials(LEARNING[0], 10)
+        assert [(*t.known, *t.novel) for t in first] == [order[: known + new] for order in AUTHORS_ORDERS]
+
+
+def test_a_method_of_another_task_is_refused():
+    with pytest.raises(SettingsError, match="ewc is a way of learning, and within/mnist asks for detection"):
+        CATALOGUE["within/mnist"].trials(METHODS["ewc"], 1)
+    with pytest.raises(SettingsError, match="shels is a way of detection, and incremental/mnist asks for"):
+        CATALOGUE["incremental/mnist"].trials(SHELS, 1)
+
+
+def test_learners_have_the_numbers_that_the_paper_gives_them():
+    def way(data, method):
+        return CATALOGUE[f"incremental/{data}"].trials(METHODS[method], 1)[0].settings.accommodation
+
+    # beta and what divides the learning rate, by data set
+    assert [way(data, "penalty").beta for data in ("mnist", "fmnist", "gtsrb")] == [2000, 3000, 50_000]
+    assert [way(data, "penalty").rate_divisor for data in ("mnist", "fmnist", "gtsrb")] == [10, 2, 1]
+    assert [way(data, "ags-cl").lam for data in ("mnist", "fmnist", "gtsrb")] == [2000, 3000, 50_000]
+    assert [way(data, "ags-cl").rate_divisor for data in ("mnist", "fmnist", "gtsrb")] == [10, 8, 2]
+    assert way("mnist", "ags-cl").mu == 1e-3
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,8 @@ def test_slda_is_the_stream_sample_by_sample_in_any_order():
     method, (rows, labels), new = method_of(Slda()), toy(), toy(seed=1)[0]
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(3))
     means, covariance = welford(plain(rows[order]), labels[order].numpy())
-    precision = np.linalg.inv((1 - 1e-4) * covariance + 1e-4 * np.eye(WIDTH))
+    usual = np.trace(covariance) / WIDTH
+    precision = np.linalg.inv((1 - 1e-4) * covariance + 1e-4 * usual * np.eye(WIDTH))
     wanted = plain(new) @ precision @ means.T - np.einsum("cd,de,ce->c", means, precision, means) / 2
     agree(method.scorer(one_by_one(method, rows, labels))(new), wanted)
 
@@ -234,8 +235,6 @@ def test_slda_is_the_stream_sample_by_sample_in_any_order():
 @pytest.mark.parametrize("shrinkage", [1e-4, 0.3])
 def test_slda_scores_are_those_of_scikit_learns_discriminant_analysis(shrinkage):
     (rows, labels), new = toy(), toy(seed=1)[0]
-    means = torch.stack([rows[labels == c].mean(dim=0) for c in range(4)])
-    rows = rows / (rows - means[labels]).square().mean().sqrt()  # mean variance 1, which its shrinkage takes
     oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage, priors=np.full(4, 0.25))
     oracle.fit(plain(rows), labels.numpy())
     method = method_of(Slda(shrinkage=shrinkage))
@@ -246,10 +245,10 @@ def test_slda_scores_are_those_of_scikit_learns_discriminant_analysis(shrinkage)
 
 def test_slda_weights_by_hand():
     means = torch.tensor([[1.0, 0.0], [0.0, 2.0]]).double()
-    covariance = torch.diag(torch.tensor([1.0, 0.0])).double()  # the second feature never varies
-    weights, offsets = discriminant(means, covariance, 0.5)  # Λ = diag(1, 2)
-    agree(weights, [[1, 0], [0, 4]])
-    agree(offsets, [-0.5, -4])
+    covariance = torch.diag(torch.tensor([2.0, 0.0])).double()  # the second feature never varies
+    weights, offsets = discriminant(means, covariance, 0.5)  # Λ = diag(1 + 1/2, 1/2)⁻¹, mean variance 1
+    agree(weights, [[2 / 3, 0], [0, 4]])
+    agree(offsets, [-1 / 3, -4])
 
 
 # FeCAM -------------------------------------------------------------------------------------------------

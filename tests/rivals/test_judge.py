@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shels.config import AcceptShare, MeanMinusSd
-from shels.errors import TrainingError
+from shels.errors import DataError, TrainingError
 from shels.model.networks import Views
 from shels.rivals.head import Head
 from shels.rivals.judge import Judge
@@ -81,3 +81,87 @@ def test_a_class_with_few_held_out_samples_borrows_the_spread_of_all():
     made = judge("max-logit", MeanMinusSd(), held=held)
     assert math.isfinite(float(made.thresholds[2]))
     assert float(made.thresholds[2]) == pytest.approx(float(made.thresholds[0]), abs=0.3)
+
+
+# Classes that come later --------------------------------------------------------------------------------
+
+
+def fourth(n, seed):
+    """Return samples of a fourth class, between the others."""
+    draw = torch.Generator().manual_seed(seed)
+    high = torch.full((n, 3), 3.0) + 0.3 * torch.randn(n, 3, generator=draw)
+    return Views(high[:, :0], high)
+
+
+MEANS = torch.cat([torch.eye(3) * 4, torch.full((1, 3), 3.0)])
+
+
+def by_means(views):
+    return -torch.cdist(views.high, MEANS)
+
+
+def test_another_naming_names_and_the_score_still_judges():
+    def fond_of_the_first(views):
+        return by_means(views)[:, :3] + 4 * torch.eye(3)[0]
+
+    training, held = cloud(300, 0, spread=1.0), cloud(240, 1, spread=1.0)
+    made = Judge.fit(detector("knn", HEAD), AcceptShare(0.9), training, held, naming=fond_of_the_first)
+    views, _ = cloud(300, 2, spread=1.0)
+    named = made.judge(views).predicted
+    assert torch.equal(named, fond_of_the_first(views).argmax(dim=1))
+    assert not torch.equal(named, HEAD.logits(views.high).argmax(dim=1))
+    assert torch.equal(made.judge(views).score, made.detector.scores(views))
+
+
+def test_a_grown_judge_keeps_old_thresholds_and_accepts_the_share_of_the_new_class():
+    made = judge("knn", AcceptShare(0.9))
+    grown = made.grown(made.detector.add_class(fourth(300, 1)), by_means, fourth(400, 2))
+    assert torch.equal(grown.thresholds[:3], made.thresholds)
+    assert len(grown.means) == 4
+    new = grown.judge(fourth(2000, 3))
+    assert bool((new.predicted == 3).all())
+    assert float((~new.novel).float().mean()) == pytest.approx(0.9, abs=0.04)
+    assert float(made.judge(fourth(200, 3)).novel.float().mean()) == 1.0
+
+
+def test_a_new_class_of_few_samples_borrows_how_the_old_ones_lie():
+    made = judge("knn", AcceptShare(0.9))
+    grown = made.grown(made.detector.add_class(fourth(60, 1)), by_means, fourth(4, 2))
+    accepted = ~grown.judge(fourth(2000, 3)).novel
+    assert 0.6 < float(accepted.float().mean()) < 1.0
+
+
+def test_seen_features_side_by_side_are_told_apart_again():
+    views, labels = cloud(300, 0)
+    both = Views(views.high * 2, views.high)
+    made = Judge.fit(detector("mahalanobis-layers", HEAD), AcceptShare(0.9), (both, labels), (both, labels))
+    again = made.views(made.sees(both))
+    assert torch.equal(again.shared, both.shared)
+    assert torch.equal(again.high, both.high)
+    assert torch.equal(made.verdicts(made.sees(both)).score, made.judge(both).score)
+    with pytest.raises(DataError, match=r"6 columns, got shape \(300, 3\)"):
+        made.verdicts(both.high)
+
+
+def test_a_judge_made_anew_takes_off_what_training_made_too_familiar():
+    views, labels = cloud(400, 0)
+    new = fourth(100, 1)
+    kept = Views(*(torch.cat(pair) for pair in zip(views, new, strict=True)))
+    marks = torch.cat([labels, torch.full((100,), 3)])
+    head = Head(MEANS, torch.zeros(4), cosine=False)
+    made = Judge.anew(detector("knn", head), by_means, AcceptShare(0.9), (kept, marks), fourth(400, 2))
+    plain = Judge.of(detector("knn", head), AcceptShare(0.9), (kept, marks), by_means)
+    plain = plain.calibrated((kept, marks), (kept, marks))
+    accepted = [float((~each.judge(cloud(2000, 3)[0]).novel).float().mean()) for each in (made, plain)]
+    assert accepted[0] == pytest.approx(0.9, abs=0.06)
+    assert accepted[1] < 0.1  # every kept sample is its own neighbour, so nothing new is near enough
+
+
+def test_a_judge_made_anew_sets_a_threshold_for_a_class_that_nothing_is_named_as():
+    views, labels = cloud(90, 0)
+
+    def never_the_third(seen):
+        return torch.cat([-torch.cdist(seen.high, MEANS[:2]), torch.full((len(seen.high), 1), -99.0)], dim=1)
+
+    made = Judge.anew(detector("max-logit", HEAD), never_the_third, MeanMinusSd(1.0), (views, labels), views)
+    assert bool(made.thresholds.isfinite().all())

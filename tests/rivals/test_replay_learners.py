@@ -433,11 +433,15 @@ def image_trials(sizes=((3, 37), (4, 50)), dtype=torch.float64):
 RESTARTS = TrainingSettings(WarmRestarts(0.02, 5e-4, weight_decay=1e-3), batch_size=8, epochs=3, alpha=0.0)
 
 
-def assert_alone_is_stacked(make):
+def clipped(most, settings=RESTARTS):
+    return replace(settings, optimiser=replace(settings.optimiser, clip=most))
+
+
+def assert_alone_is_stacked(make, settings=RESTARTS):
     alone, stacked, start = image_trials(), image_trials(), image_trials()
     for trial in alone:
-        fit_trials([trial], make(trial.network), RESTARTS)
-    fit_trials(stacked, make(stacked[0].network), RESTARTS, together=2)
+        fit_trials([trial], make(trial.network), settings)
+    fit_trials(stacked, make(stacked[0].network), settings, together=2)
     for one, other, before in zip(alone, stacked, start, strict=True):
         for a, b, c in zip(*(each.network.parameters() for each in (one, other, before)), strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
@@ -445,13 +449,16 @@ def assert_alone_is_stacked(make):
     return alone
 
 
-def test_warm_restarts_train_alike_alone_and_stacked():
-    assert_alone_is_stacked(lambda network: shels_loss(network, RESTARTS))
+@pytest.mark.parametrize("clip", [10.0, 0.2], ids=["never cut", "cut"])
+def test_warm_restarts_train_alike_alone_and_stacked(clip):
+    assert_alone_is_stacked(lambda network: shels_loss(network, RESTARTS), clipped(clip))
 
 
-def test_warm_restarts_step_as_torchs_sgd_at_those_rates():
+@pytest.mark.parametrize("clip", [10.0, 0.2], ids=["never cut", "cut"])
+def test_warm_restarts_step_as_torchs_sgd_at_those_rates(clip):
     (trial,), (other,) = image_trials(((3, 16),)), image_trials(((3, 16),))
-    settings = replace(RESTARTS, batch_size=16, epochs=5)  # one batch an epoch
+    settings = clipped(clip, replace(RESTARTS, batch_size=16, epochs=5))  # one batch an epoch
+    lengths = []
     fit_trials([trial], shels_loss(trial.network, settings), settings)
     network, data = other.network, other.data
     optimiser = torch.optim.SGD(network.parameters(), lr=1.0, momentum=0.9, weight_decay=1e-3)
@@ -459,7 +466,9 @@ def test_warm_restarts_step_as_torchs_sgd_at_those_rates():
         optimiser.param_groups[0]["lr"] = settings.optimiser.rate(epoch)
         optimiser.zero_grad()
         F.cross_entropy(network(data.inputs.double() / 255), data.training.labels).backward()
+        lengths.append(float(torch.nn.utils.clip_grad_norm_(network.parameters(), clip)))
         optimiser.step()
+    assert (max(lengths) > clip) == (clip < 1)  # where it is to be cut, it is long enough
     for a, b in zip(trial.network.parameters(), network.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-7)
 

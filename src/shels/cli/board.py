@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from shels.cli.display import Shown, results, say, share_bar, table
-from shels.cli.standing import SHORT, Row, Standing, seeds, time_line, trial_line
+from shels.cli.standing import Row, Standing, columns_of, seeds, time_line, trial_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shels.experiments.trials import Trial
 
 LEGEND = "Percent, mean ± sd over trials."
+_MOST_BESIDE = 4  # columns that fit 80 characters with mean and spread beside each other
 BESIDE = "Below them the paper's, with ✓ where our mean lies within one sd of theirs."
 
 
@@ -50,41 +51,70 @@ class Board(Shown):
         with self._lock:
             rows = list(self.standing.rows.values())
             lines = 2 if self._console.width >= 100 else 3  # of a row, where "method, state" takes two
-            shown = _most_telling(rows, max((self._console.height - 8) // lines, 1))
+            room = self._console.height - 4 - sum(map(_head, _kinds(rows)))
+            shown = _most_telling(rows, max(room // lines, 1))
             hidden = len(rows) - len(shown)
             whole = sum(not row.missing for row in rows)
             more = [Text(f"and {hidden} more rows; {whole} of all {len(rows)} are done")] if hidden else []
             line = Text(f"{share_bar(self.standing.share, 2)} {time_line(self.standing)}")
-            return Group(standing_table(shown), *more, line)
+            return Group(*standing_tables(shown), *more, line)
 
     def final(self) -> None:
         """Show the table that stays."""
         rows = list(self.standing.rows.values())
-        self._console.print(standing_table(rows))
-        compared = any(row.published(measure) for row in rows for measure in SHORT)
+        for each in standing_tables(rows):
+            self._console.print(each)
+        compared = any(row.published(measure) for row in rows for measure in _columns(row))
         typer.echo(f"{LEGEND} {BESIDE}" if compared else LEGEND)
 
 
-def standing_table(rows: Sequence[Row]) -> Table:
-    """Return rows as a table: our figures so far, and the paper's below them."""
-    columns = tuple(SHORT.values())
-    return table("experiment", "done", *columns, rows=map(_cells, rows), numbers=columns)
+def standing_tables(rows: Sequence[Row]) -> list[Table]:
+    """Return rows as a table for each kind of experiment: our figures so far, and the paper's below them."""
+    return [
+        table("experiment", "done", *columns, rows=map(_cells, some), numbers=columns)
+        for columns, some in _kinds(rows).items()
+    ]
+
+
+def _head(columns: Sequence[str]) -> int:
+    """Return how many lines a table needs beside its rows: its headings, a rule, and space around it."""
+    return 3 + max(heading.count("\n") + 1 for heading in columns)
+
+
+def _kinds(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
+    """Return rows by their columns: detecting novelty and learning are measured otherwise."""
+    kinds: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        headings = tuple(name.replace(" ", "\n") for name in _columns(row).values())
+        kinds.setdefault(headings, []).append(row)
+    return kinds
+
+
+def _columns(row: Row) -> dict[str, str]:
+    return columns_of(row.trials[0].experiment)
 
 
 def _cells(row: Row) -> list[str]:
+    if len(_columns(row)) > _MOST_BESIDE:
+        found = [row.summary(measure) for measure in _columns(row)]
+        return _row(row, "", [_spread(each.mean, each.sd, "\n") if each else "–" for each in found])
     cells, any_published = [], False
-    for measure in SHORT:
+    for measure in _columns(row):
         ours, theirs = row.summary(measure), row.published(measure)
         any_published |= theirs is not None
         mark = "✓" if ours and theirs and theirs.contains(ours.mean) else ""
         below = f"{mark}{_spread(theirs.mean, theirs.sd)}" if theirs else ""
         cells.append(f"{_spread(ours.mean, ours.sd) if ours else '–'}\n{below}")
-    done = f"{len(row.results)}/{len(row.trials)}\n{'paper' if any_published else ''}"
+    return _row(row, "paper" if any_published else "", cells)
+
+
+def _row(row: Row, below: str, cells: Sequence[str]) -> list[str]:
+    done = f"{len(row.results)}/{len(row.trials)}\n{below}"
     return [f"{row.trials[0].experiment}\n{row.trials[0].method}, {row.state}", done, *cells]
 
 
-def _spread(mean: float, sd: float | None) -> str:
-    return f"{100 * mean:.1f}" if sd is None else f"{100 * mean:.1f}±{100 * sd:.1f}"
+def _spread(mean: float, sd: float | None, between: str = "") -> str:
+    return f"{100 * mean:.1f}" if sd is None else f"{100 * mean:.1f}{between}±{100 * sd:.1f}"
 
 
 def _most_telling(rows: Sequence[Row], most: int) -> list[Row]:

@@ -27,7 +27,7 @@ shels inspect m --events 20
 shels inspect m --images seen/
 shels inspect m --json"""
 
-_CHANGES = ("accommodated", "renamed", "merged", "split", "unlearned")
+_CHANGES = ("accommodated", "renamed", "merged", "split", "unlearned", "refitted")
 
 Events = Annotated[int, typer.Option("--events", metavar="N", min=0, help="Show the last N events.")]
 Pictures = Annotated[
@@ -99,6 +99,7 @@ def _write_kept(learner: Learner, home: Home, folder: Path) -> dict[str, int]:
 
 def _result(model: Path, learner: Learner, home: Home, last: int) -> dict[str, Any]:
     from shels.config import to_dict  # noqa: PLC0415
+    from shels.rivals.pairing import told  # noqa: PLC0415
 
     events = home.events()
     settings = to_dict(learner.settings)
@@ -106,7 +107,8 @@ def _result(model: Path, learner: Learner, home: Home, last: int) -> dict[str, A
     return {
         "model": str(model),
         "version": home.version if home.exists else None,
-        "method": settings["accommodation"],
+        **told(learner.settings),
+        "learner": settings["accommodation"],
         "rule": settings["rule"],
         "held_out_acceptance": learner.report["held_out_acceptance"],
         "held_out_samples": learner.report["held_out_samples"],
@@ -199,6 +201,8 @@ def _in_words(event: dict[str, Any]) -> str:
     if kind in ("renamed", "merged", "split"):
         to = event["to"]
         return f"{event['from']} {kind} to {' and '.join(to) if isinstance(to, list) else to}{by}"
+    if kind == "refitted":
+        return f"refitted with learner {event['learner']} and detector {event['detector']}"
     if kind == "observed":
         return f"{event['size']} samples, {percent(event['share'])} novel"
     told = [
@@ -214,7 +218,7 @@ def _when(time: str | None) -> str:
 
 
 def _show(result: dict[str, Any]) -> None:
-    method, rule = result["method"], result["rule"]
+    rule = result["rule"]
     rule_words = (
         f"{percent(rule['share'])} of known samples accepted"
         if rule["kind"] == "accept-share"
@@ -225,7 +229,7 @@ def _show(result: dict[str, Any]) -> None:
     held_out = f"{result['held_out_samples']} held-out samples, at training"
     lines = {
         "model": f"{result['model']} ({version})",
-        "method": f"{method['kind']}: how classes are taken in",
+        "method": result["method"],
         "thresholds": rule_words,
         "acceptance": f"{percent(result['held_out_acceptance'])} of {held_out}",
         "exclusivity": f"{result['exclusivity']:.2f} on average (1: no two classes share a feature)",

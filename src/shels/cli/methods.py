@@ -1,8 +1,11 @@
-"""`shels methods`: what can be compared, where each method was published, and what it keeps."""
+"""`shels methods`: what can be compared and used, where each method was published, and what it keeps."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
+
+import typer
 
 from shels.cli import options
 from shels.cli.display import print_json, results, table
@@ -10,34 +13,71 @@ from shels.cli.display import print_json, results, table
 EXAMPLES = """[bold]Examples[/bold]
 
 shels methods
+shels train digits --learner slda --detector knn --out m
 shels reproduce within/digits --methods shels,knn,vim
 shels reproduce within/digits --methods own,post-hoc"""
 
+_NARROW = 120
+"""Columns below which settings get a table of their own."""
+
 
 def methods(as_json: options.Json = False) -> None:
-    """List the methods that experiments compare.
+    """List the methods: for detection, for learning classes.
 
     A family names all of its methods at once in --methods of shels reproduce.
+    Detectors and learners are paired by --detector and --learner of shels train.
     """
+    from shels.rivals.pairing import groups  # noqa: PLC0415
+
     rows = _rows()
+    pairs = [{"detectors": names, "learners": learners} for names, learners in groups()]
     if as_json:
-        print_json({"methods": rows})
+        print_json({"methods": rows, "pairs": pairs})
         return
-    headings = ("method", "family", "keeps", "settings", "published")
-    shown = [(row["name"], row["family"], row["stores"], _settings(row), row["paper"]) for row in rows]
-    results().print(table(*headings, rows=shown))
+    _show(rows)
+    typer.echo("Detectors go with learners so (shels train --detector NAME --learner NAME):")
+    shown = [
+        (", ".join(p["detectors"]), ", ".join(p["learners"]) or "none: experiments alone") for p in pairs
+    ]
+    results().print(table("detector", "learner", rows=shown))
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    """Print the methods; where there is little room, their settings apart."""
+    console = results()
+    keys = ("name", "task", "family", "stores")
+    headings = ("method", "task", "family", "keeps")
+    known = [tuple(row[key] for key in keys) for row in rows]
+    if console.width >= _NARROW:
+        shown = [(*cells, _settings(row), row["paper"]) for cells, row in zip(known, rows, strict=True)]
+        console.print(table(*headings, "settings", "published", rows=shown))
+        return
+    shown = [(*cells, row["paper"]) for cells, row in zip(known, rows, strict=True)]
+    whole = table(*headings, "published", rows=shown)
+    whole.columns[0].no_wrap = True  # a name is for copying
+    console.print(whole)
+    settings = [(row["name"], _settings(row)) for row in rows if row["settings"]]
+    console.print(table("method", "settings", rows=settings))
 
 
 def _rows() -> list[dict[str, Any]]:
     from shels.experiments.methods import METHODS  # noqa: PLC0415
+
+    told = ("name", "title", "task", "family", "paper", "stores")
+    return [{name: getattr(each, name) for name in told} | _more(each) for each in METHODS.values()]
+
+
+def _more(method: Any) -> dict[str, Any]:
+    """Return a method's settings and score and, of a way to learn, what tells novel samples beside it."""
+    from shels.presets import DEFAULT  # noqa: PLC0415
+    from shels.rivals.pairing import detector_name  # noqa: PLC0415
     from shels.rivals.registry import DETECTORS  # noqa: PLC0415
 
-    out = []
-    for each in METHODS.values():
-        rival = DETECTORS.get(each.score)
-        row = {name: getattr(each, name) for name in ("name", "title", "family", "paper", "stores")}
-        out.append(row | {"settings": rival.defaults if rival else {}, "score": each.score})
-    return out
+    if method.task == "learning":
+        settings = method.settings(DEFAULT, "")
+        return {"settings": asdict(settings.accommodation), "detector": detector_name(settings)}
+    rival = DETECTORS.get(method.score)
+    return {"settings": rival.defaults if rival else {}, "score": method.score}
 
 
 def _settings(row: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ shels reproduce --list
 shels reproduce within/digits --trials 3 --out tried
 shels reproduce within/fmnist across/mnist-fmnist
 shels reproduce paper --methods shels,standard-linear --weights vgg16.safetensors
+shels reproduce incremental/digits --methods own,closed-form
 
 Every finished trial is kept. Cut off at any moment, the same command goes on."""
 
@@ -37,12 +38,16 @@ def _option(flag: str, text: str, panel: str, metavar: str | None = None) -> Any
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="EXPERIMENT", help="Names from --list; within, across or paper for many."),
+    typer.Argument(metavar="EXPERIMENT", help="Names from --list; within, incremental or paper for many."),
 ]
 Trials = Annotated[int, typer.Option("--trials", metavar="N", help="How many trials of each, from trial 0.")]
 Methods = Annotated[
     list[str] | None,
-    typer.Option("--methods", metavar="A,B,…", help="Methods from --list; default: shels."),
+    typer.Option(
+        "--methods",
+        metavar="A,B,…",
+        help="Methods and families from --list; default: shels, and our learners.",
+    ),
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for results and report.")]
 Epochs = Annotated[int | None, _option("--epochs", "Another length of training.", _LENGTH, "N")]
@@ -77,7 +82,7 @@ def reproduce(  # noqa: PLR0913 - a parameter for each option
 
     Trains and measures each method on the classes of each trial, keeps every
     result in DIR, and writes a report there. What DIR holds already is not run
-    again.
+    again. An experiment takes the methods of its task: detection or learning.
     """
     if show_list:
         _list(as_json=as_json)
@@ -86,8 +91,10 @@ def reproduce(  # noqa: PLR0913 - a parameter for each option
     if together is not None and together < 1:
         raise SettingsError(f"--together must be 1 or more, got {together}")
     changes = {"epochs": epochs, "weights": None if weights is None else str(weights), "precision": precision}
-    asked = _asked(names or [], methods or ["shels"], trials, changes)
     from shels import runtime  # noqa: PLC0415
+    from shels.cli.asked import asked_trials  # noqa: PLC0415
+
+    asked = asked_trials(names or [], methods, trials, changes)
 
     if runtime.device(device).type != "cuda" and precision != "float32":
         raise SettingsError(f"--precision {precision} needs a GPU, and none is used here; leave it out")
@@ -180,21 +187,6 @@ class Course:
             return None
 
 
-def _asked(names: list[str], methods: list[str], count: int, changes: dict[str, Any]) -> list[Trial]:
-    """Return the trials that the words on the command line stand for."""
-    from shels.experiments.catalogue import find_experiments  # noqa: PLC0415
-    from shels.experiments.methods import find_methods  # noqa: PLC0415
-
-    if not names:
-        raise SettingsError("name an experiment, such as within/fmnist; --list shows them all")
-    chosen = [name.strip() for text in methods for name in text.split(",") if name.strip()]
-    experiments, found = find_experiments(names), find_methods(chosen)
-    if not found:
-        raise SettingsError("--methods names no method; --list shows them all")
-    trials = [each.trials(method, count, **changes) for each in experiments for method in found]
-    return [trial for row in trials for trial in row]
-
-
 def _check_weights(trials: Sequence[Trial], weights: Path | None) -> None:
     from shels.files import read_metadata  # noqa: PLC0415
 
@@ -250,16 +242,21 @@ def _show(board: Board, document: dict[str, Any]) -> None:
 
 def _list(*, as_json: bool) -> None:
     """Print the experiments and the methods."""
+    from shels.experiments import methods as known  # noqa: PLC0415
     from shels.experiments.catalogue import CATALOGUE, FAMILIES  # noqa: PLC0415
-    from shels.experiments.methods import METHODS  # noqa: PLC0415
 
     families = {name: [each.name for each in members] for name, members in FAMILIES.items()}
-    experiments = [{"name": each.name, "title": each.title} for each in CATALOGUE.values()]
-    methods = [{"name": each.name, "title": each.title} for each in METHODS.values()]
+    groups = {name: [each.name for each in members] for name, members in known.FAMILIES.items()}
+    experiments = [{"name": each.name, "title": each.title, "task": each.task} for each in CATALOGUE.values()]
+    told = ("name", "title", "task", "family")
+    methods = [{name: getattr(each, name) for name in told} for each in known.METHODS.values()]
     if as_json:
-        print_json({"experiments": experiments, "families": families, "methods": methods})
+        listed = {"experiments": experiments, "families": families, "methods": methods}
+        print_json(listed | {"method_families": groups})
         return
-    many = [(name, f"{len(members)} experiments at once") for name, members in families.items()]
-    rows = [*((each["name"], each["title"]) for each in experiments), *many]
-    results().print(table("experiment", "what", rows=rows))
-    results().print(table("method", "what", rows=[(each["name"], each["title"]) for each in methods]))
+    rows = [(each["name"], each["task"], each["title"]) for each in experiments]
+    rows += [(name, "", f"{len(members)} experiments at once") for name, members in families.items()]
+    results().print(table("experiment", "task", "what", rows=rows))
+    ways = [tuple(each[name] for name in ("name", "task", "family", "title")) for each in methods]
+    ways += [(name, "", "", f"{len(members)} methods at once") for name, members in groups.items()]
+    results().print(table("method", "task", "family", "what", rows=ways))

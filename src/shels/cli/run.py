@@ -29,10 +29,12 @@ shels run m digits
 shels run m digits --protocol mixed --batches 12 --seed 1
 shels run m batches/ --confirm
 shels run m night.npz --batch-size 100 --alarm-share 0.3
+shels run m digits --detector knn --learner gaussian
 
 Cut off at any moment, the same command goes on where it was."""
 
 _SETS, _ALARM, _NEW = "Data sets as streams", "When to stop and look", "What to make of it"
+_PAIR = "Learner and detector (as the model was trained, unless given)"
 
 
 def _option(flag: str, text: str, panel: str, metavar: str | None = None) -> Any:
@@ -63,6 +65,12 @@ Share = Annotated[
 OneClass = Annotated[bool, _option("--one-class", "All that is novel in a batch is one class.", _NEW)]
 NoDrift = Annotated[bool, _option("--no-drift", "Do not look for blur, darkness or noise.", _NEW)]
 Confirm = Annotated[bool, _option("--confirm", "Ask before a class is taken in: y, n or its name.", _NEW)]
+Learner = Annotated[
+    str | None, _option("--learner", "How classes are taken in; see shels methods.", _PAIR, "NAME")
+]
+Detector = Annotated[
+    str | None, _option("--detector", "What tells novel samples; see shels methods.", _PAIR, "NAME")
+]
 Again = Annotated[bool, typer.Option("--again", help="Take batches again that an earlier run has finished.")]
 
 
@@ -83,6 +91,8 @@ def run(  # noqa: PLR0913 - a parameter for each option
     one_class: OneClass = False,
     no_drift: NoDrift = False,
     confirm: Confirm = False,
+    learner: Learner = None,
+    detector: Detector = None,
 ) -> None:
     """Watch a stream, find what is new in it and learn it.
 
@@ -99,7 +109,7 @@ def run(  # noqa: PLR0913 - a parameter for each option
     asked = Asked(stream, protocol, batch_size, batches, seed)
     settings = AgentSettings(rule, ProposalSettings(several=not one_class, drift=not no_drift))
     course = Course(model, asked, settings, device, again=again, quiet=as_json, confirm=confirm)
-    result = course.run(data_dir)
+    result = course.run(data_dir, learner, detector)
     if as_json:
         print_json(result)
     else:
@@ -139,23 +149,32 @@ class Course:
         self.confirm = confirm
         self.display = StreamDisplay(f"{model} on {asked.stream}", quiet=quiet)
 
-    def run(self, data_dir: Path | None) -> dict[str, Any]:
-        """Return what happened; whatever cannot be a model or a stream is refused before anything changes."""
+    def run(self, data_dir: Path | None, learner: str | None, detector: str | None) -> dict[str, Any]:
+        """Return what happened; what cannot be a model, a pair or a stream is refused before any change."""
+        from shels.cli import refit  # noqa: PLC0415
         from shels.cli import world as worlds  # noqa: PLC0415
         from shels.cli.inputs import load_learner  # noqa: PLC0415
         from shels.home import Home  # noqa: PLC0415
 
         home = Home(self.model)
-        log = [] if self.again else home.events()
-        world = worlds.world(self.asked, load_learner(self.model, self.device), data_dir, log)
+        log, version = [] if self.again else home.events(), home.version if home.exists else None
+        known = load_learner(self.model, self.device)
+        wanted = refit.refit(known, learner, detector, self.asked.stream)
+        world = worlds.world(self.asked, known, data_dir, log)
         world.batches()
+        fitted = None if wanted is None else wanted.fitted(world.data)
         with home.lock(), self.display:
+            if fitted is not None:
+                refit.require_unchanged(home, version)
             home.adopt()
+            if fitted is not None:
+                say(f"note: refitted on the model's network, as version {refit.commit(home, fitted)}")
             return self._live(home, world)
 
     def _live(self, home: Home, world: World) -> dict[str, Any]:
         from shels.agent import OpenWorldAgent  # noqa: PLC0415
         from shels.cli.world import Person, Supplies  # noqa: PLC0415
+        from shels.rivals.pairing import told  # noqa: PLC0415
 
         agent = OpenWorldAgent(
             home.load(self.device), home=home, settings=self.settings, seed=self.asked.seed
@@ -178,6 +197,7 @@ class Course:
             )
             raise typer.Exit(1) from None
         known = {"model": str(self.model), "stream": self.asked.stream, "protocol": world.asked.protocol}
+        known |= told(agent.learner.settings)
         found = {"classes": list(agent.learner.classes), "version": home.version}
         return known | story.result() | _accuracy(agent, world) | found
 
@@ -250,7 +270,8 @@ def _accuracy(agent: OpenWorldAgent, world: World) -> dict[str, Any]:
 
 def _show(result: dict[str, Any]) -> None:
     skipped = f", {result['skipped']} of them done before" * bool(result["skipped"])
-    lines = {"batches": f"{result['batches']}{skipped}", "alarms": str(result["alarms"])}
+    lines = {"method": result["method"], "batches": f"{result['batches']}{skipped}"}
+    lines["alarms"] = str(result["alarms"])
     lines["taken in"] = listed(each["name"] for each in result["taken_in"]) or "nothing"
     for kind in ("declined", "drift", "undecided"):
         if result[kind]:

@@ -12,16 +12,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shels.cli.display import percent
 from shels.experiments.published import Published, published
 from shels.experiments.statistics import Summary, summary
-from shels.experiments.trials import MEASURES, Trial, TrialResult
+from shels.experiments.trials import LEARNING_MEASURES, MEASURES, Trial, TrialResult, measures_of
 
 if TYPE_CHECKING:
     from shels.experiments.engine import Advance
     from shels.experiments.records import Records
 
-SHORT = dict(zip(MEASURES, ("known", "novel", "combined", "AUROC"), strict=True))
-"""The four measures as the columns of a table call them."""
+_SHORT = {
+    MEASURES: ("known", "novel", "combined", "AUROC"),
+    LEARNING_MEASURES: ("final", "added", "forgetting", "with rejection", "AUROC"),
+}
 
 _ENOUGH = 0.01  # the share of a stack that must be done before its speed says anything
+
+
+def columns_of(experiment: str) -> dict[str, str]:
+    """Return the measures of an experiment as the columns of a table call them."""
+    measures = measures_of(experiment)
+    return dict(zip(measures, _SHORT[measures], strict=True))
 
 
 @dataclass
@@ -235,7 +243,8 @@ def time_line(standing: Standing) -> str:
 def trial_line(result: TrialResult) -> str:
     """Return what a trial came to, in one line."""
     trial = result.trial
-    figures = (f"{SHORT[measure]} {percent(result.metrics.get(measure))}" for measure in MEASURES)
+    columns = columns_of(trial.experiment)
+    figures = (f"{name} {percent(result.metrics.get(measure))}" for measure, name in columns.items())
     return f"{trial.experiment} {trial.method} trial {trial.seed}: {', '.join(figures)}"
 
 
@@ -253,7 +262,7 @@ def document_of(standing: Standing) -> dict[str, Any]:
 def _figures(row: Row) -> dict[str, dict[str, Any]]:
     """Return a row's measures as plain data, the paper's figure in each that it has."""
     out: dict[str, dict[str, Any]] = {}
-    for measure in MEASURES:
+    for measure in measures_of(row.trials[0].experiment):
         ours, theirs = row.summary(measure), row.published(measure)
         out[measure] = asdict(ours) if ours else {"n": 0}
         if theirs is not None:

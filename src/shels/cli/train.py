@@ -14,7 +14,6 @@ from shels.cli import train_options as given
 from shels.cli.display import TrainingBar, listed, percent, print_json, say
 from shels.cli.settings import ClassChoice, lay_over, names, one_of, threshold_rule
 from shels.cli.target import Target
-from shels.config import Gaussian, Penalty, Proximal
 from shels.errors import DataError, ModelFileError, TrainingError
 from shels.presets import preset as named_preset
 
@@ -32,10 +31,9 @@ shels train digits --known 0,1,2,3,4 --out m
 shels train photos/ --size 64 --out m
 shels train data.npz --steps 500 --device cpu --out m
 shels train mnist --preset paper --authors-order 0 --out m
+shels train digits --learner slda --detector knn --out m
 
 Cut off by Ctrl-C or a power failure, the same command goes on from there."""
-
-_METHODS = {kind.kind: kind for kind in (Gaussian, Penalty, Proximal)}
 
 
 def train(  # noqa: PLR0913 - a parameter for each option
@@ -55,6 +53,7 @@ def train(  # noqa: PLR0913 - a parameter for each option
     size: given.Size = None,
     channels: given.Channels = None,
     architecture: given.Architecture = None,
+    head: given.Head = None,
     weights: given.Weights = None,
     epochs: given.Epochs = None,
     steps: given.Steps = None,
@@ -64,7 +63,8 @@ def train(  # noqa: PLR0913 - a parameter for each option
     depth_weights: given.DepthWeights = None,
     accept: given.Accept = None,
     sd: given.Sd = None,
-    method: given.Method = None,
+    learner: given.Learner = None,
+    detector: given.Detector = None,
 ) -> None:
     """Learn the classes of a data set.
 
@@ -74,16 +74,20 @@ def train(  # noqa: PLR0913 - a parameter for each option
     """
     one_of("channels", channels, ("grey", "rgb"))
     one_of("depth weights", depth_weights, ("layer-wise", "constant"))
-    one_of("method", method, tuple(_METHODS))
+    one_of("head", head, ("cosine", "linear"))
     choice = ClassChoice(names(known), names(novel), known_count, authors_order)
     path = None if weights is None else str(weights)
-    network = {"image_size": size, "architecture": architecture, "weights": path}
+    network = {"image_size": size, "architecture": architecture, "head": head, "weights": path}
     length = {"epochs": epochs, "steps": steps, "batch_size": batch_size}
     loss = {"learning_rate": learning_rate, "alpha": alpha, "depth_weights": depth_weights}
     settings = lay_over(named_preset(preset, data), network, length | loss)
     settings = replace(settings, rule=threshold_rule(settings.rule, accept, sd))
-    if method not in (None, settings.accommodation.kind):  # the preset has its own values for its own method
-        settings = replace(settings, accommodation=_METHODS[str(method)]())
+    if learner is not None or detector is not None:
+        from shels.rivals.pairing import paired  # noqa: PLC0415
+
+        numbers = preset.removeprefix("paper-") if preset.startswith("paper-") else data
+        settings = paired(settings, learner, detector, numbers)
+        settings = lay_over(settings, {"head": head}, {"alpha": alpha})  # what was asked for comes last
     target = Target(out, force=force)
     target.check()
 
@@ -91,8 +95,8 @@ def train(  # noqa: PLR0913 - a parameter for each option
 
     chosen = runtime.device(device)
     samples, left_out = _load(data, data_dir, settings, channels, choice, seed)
-    learner = _learn(samples, settings, seed, chosen, target, quiet=as_json)
-    result = _result(learner, target, data, left_out)
+    trained = _learn(samples, settings, seed, chosen, target, quiet=as_json)
+    result = _result(trained, target, data, left_out)
     if as_json:
         print_json(result)
     else:
@@ -164,12 +168,15 @@ def _train(
 
 
 def _result(learner: Learner, target: Target, data: str, novel: tuple[Any, ...]) -> dict[str, Any]:
+    from shels.rivals.pairing import told  # noqa: PLC0415
+
     report = learner.report
     return {
         "model": str(target.directory),
         "data": data,
         "classes": list(learner.classes),
         "novel_classes": list(novel),
+        **told(learner.settings),
         "training_samples": report["training_samples"],
         "held_out_samples": report["held_out_samples"],
         "validation_accuracy": report["best"]["validation_accuracy"],
@@ -190,6 +197,7 @@ def _show(result: dict[str, Any], data_dir: Path | None) -> None:
     held = result["held_out_samples"]
     lines = {
         "classes": listed(result["classes"]),
+        "method": result["method"],
         "validation": f"{percent(result['validation_accuracy'])} right, of {held} held-out samples",
         "acceptance": f"{percent(result['held_out_acceptance'])} of them, by thresholds set without them",
         "exclusivity": f"{result['exclusivity']:.2f} on average (1: no two classes share a feature)",

@@ -24,6 +24,10 @@ def _training(flag: str, metavar: str, text: str) -> Any:
     return _option(flag, metavar, text, "Training and thresholds (from the preset, unless given)")
 
 
+def _pair(flag: str, metavar: str, text: str) -> Any:
+    return _option(flag, metavar, text, "Learner and detector (shels methods lists them)")
+
+
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Directory to save the model in.")]
 Preset = Annotated[
     str,
@@ -59,6 +63,9 @@ Architecture = Annotated[
         "auto, small, vectors, vgg16, six-conv-256, six-conv-1024-512, six-conv-2048-512.",
     ),
 ]
+Head = Annotated[
+    str | None, _network("--head", "cosine|linear", "Last layer: SHELS's cosines, or a linear one.")
+]
 Weights = Annotated[
     Path | None, _network("--weights", "FILE", "Pretrained weights for vgg16 (safetensors, local).")
 ]
@@ -79,7 +86,11 @@ Sd = Annotated[
     float | None,
     _training("--sd", "K", "The paper's threshold: mean score less K standard deviations."),
 ]
-Method = Annotated[
+Learner = Annotated[
     str | None,
-    _training("--method", "NAME", "How new classes are taken in later: gaussian, penalty, proximal."),
+    _pair("--learner", "NAME", "How new classes are taken in later: gaussian, proximal, slda, ewc, …"),
+]
+Detector = Annotated[
+    str | None,
+    _pair("--detector", "NAME", "What tells novel samples: knn, energy, …; default: the learner's own."),
 ]

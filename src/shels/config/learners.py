@@ -96,8 +96,8 @@ class Maha:
     """A mean for each class and one covariance (Lee et al.): a new class is a new mean, Σ is updated."""
 
     kind: ClassVar[str] = "maha"
-    features: Where = "high"
-    """The paper's rival stands on the representation that the last layer sees."""
+    features: Where = "shared"
+    """On the features that the last layer sees it names new classes worse: MNIST 7 + 3 0.958, not 0.992."""
 
     def __post_init__(self) -> None:
         one_of(self, "features", "shared", "high")
@@ -110,7 +110,7 @@ class Slda:
     kind: ClassVar[str] = "slda"
     features: Where = "shared"
     shrinkage: float = 1e-4
-    """ε of Λ = ((1 - ε) Σ + ε I)⁻¹."""
+    """ε of Λ = ((1 - ε) Σ + ε v I)⁻¹, v the features' mean variance."""
 
     def __post_init__(self) -> None:
         one_of(self, "features", "shared", "high")
@@ -125,8 +125,11 @@ class Fecam:
     features: Where = "shared"
     power: float = 0.5
     """λ of Tukey's transformation of features, f^λ."""
-    shrinkage: float = 1.0
-    """How much of the mean variance is added to the diagonal, and of the mean covariance off it."""
+    shrinkage: float = 3.0
+    """How much of the mean variance is added to the diagonal, and of the mean covariance off it.
+
+    The authors add 1 twice, which comes to 3.
+    """
 
     def __post_init__(self) -> None:
         one_of(self, "features", "shared", "high")
@@ -179,8 +182,8 @@ class Ewc:
     """Elastic weight consolidation (Kirkpatrick et al.): changes cost by their Fisher information."""
 
     kind: ClassVar[str] = "ewc"
-    strength: float = 1e4
-    """λ, the weight of the quadratic penalty."""
+    strength: float = 1e6
+    """λ, the weight of the quadratic penalty; the best of 1e4 to 1e7 on MNIST, on trials of their own."""
     epochs: int = 8
     rate_divisor: float = 10.0
     samples: int = 2000
@@ -198,11 +201,11 @@ class Lwf:
     """Learning without forgetting (Li, Hoiem): old classes' answers on new samples are kept."""
 
     kind: ClassVar[str] = "lwf"
-    strength: float = 1.0
+    strength: float = 100.0
     """Weight of the distillation, λ_o."""
     temperature: float = 2.0
     epochs: int = 8
-    rate_divisor: float = 10.0
+    rate_divisor: float = 100.0
 
     def __post_init__(self) -> None:
         number(self, "strength", 0)
@@ -246,6 +249,8 @@ class Gdumb:
     learning_rate: float = 0.05
     lowest_rate: float = 5e-4
     batch_size: int = 32
+    clip: float = 10.0
+    """Length at which the gradient is cut off."""
     cutmix: float = 0.0
     """Chance that a batch is mixed by CutMix; the original takes 0.5 on all sets but MNIST."""
 
@@ -256,6 +261,7 @@ class Gdumb:
         number(self, "learning_rate", 0, over=True)
         number(self, "lowest_rate", 0, self.learning_rate)
         whole(self, "batch_size")
+        number(self, "clip", 0, over=True)
         number(self, "cutmix", 0, 1)
 
 
@@ -264,8 +270,8 @@ class ShelsGdumb:
     """The paper's combination: the loss of its accommodation, on that memory."""
 
     kind: ClassVar[str] = "shels-gdumb"
-    beta: float = 2000.0
-    """Weight of the penalty on changes."""
+    beta: float = 1.0
+    """Weight of the penalty on changes; the paper gives none for this combination."""
     size: int | None = None
     share: float = 0.01
     epochs: int = 63

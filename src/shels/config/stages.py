@@ -94,8 +94,11 @@ class WarmRestarts:
     """How many times longer each cycle is than the one before."""
     momentum: float = 0.9
     weight_decay: float = 1e-6
+    clip: float = 10.0
+    """Length at which a trial's whole gradient is cut off."""
 
     def __post_init__(self) -> None:
+        number(self, "clip", 0, over=True)
         number(self, "learning_rate", 0, over=True)
         number(self, "lowest_rate", 0, self.learning_rate)
         whole(self, "first")

@@ -118,7 +118,8 @@ _DIGITS_SETTINGS = replace(
     rule=MeanMinusSd(k=1.0),
 )
 
-# Tables 1 and 2, and the class-incremental figures, in the order of the paper's data sets; class counts from its section on detection.
+# Tables 1 and 2 in the order of the paper's data sets, class counts from its section on detection; then its
+# class-incremental experiments, class counts from their section.
 _PAPER = (
     *(_within(name, short, 23 if name == "gtsrb" else 5) for name, short in _SHORT.items()),
     _across("mnist", "fmnist"),

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import torch
 
 from shels import __version__, runtime
-from shels.config import TrainingSettings
 from shels.courses import Fit, Progress, TrialTraining
 from shels.data.samples import DataSet
 from shels.errors import ShelsError
+from shels.experiments.incremental import Work, by_method, learn_classes
 from shels.experiments.measuring import Figures, measure
-from shels.experiments.methods import METHODS
+from shels.experiments.methods import METHODS, start_of
 from shels.experiments.preparing import Training, prepared, require_classes, training_key
 from shels.experiments.records import Records
 from shels.experiments.trials import Trial, TrialResult
-from shels.model.networks import Network
 from shels.runs import Checkpoint
-from shels.stepping import Loss
 from shels.tasks import following
 from shels.training import fit_trials, planned
 
@@ -40,7 +38,7 @@ class Advance:
     message: kind "failed" says why these trials have no result; the run goes on with others.
     """
 
-    kind: Literal["loading", "training", "measuring", "finished", "failed"]
+    kind: Literal["loading", "training", "measuring", "learning", "finished", "failed"]
     trials: tuple[Trial, ...]
     share: float = 0.0
     result: TrialResult | None = None
@@ -92,14 +90,11 @@ def groups(trials: Sequence[Trial]) -> list[list[list[Trial]]]:
     out: dict[Any, dict[Any, list[Trial]]] = {}
     for trial in trials:
         settings = trial.settings
-        alike = (trial.known_data, settings.network, settings.training, trial.precision, _loss_of(trial))
+        start = start_of(trial.method, settings).key
+        alike = (trial.known_data, settings.network, settings.training, trial.precision, start)
         same = (trial.seed, trial.known)
         out.setdefault(alike, {}).setdefault(same, []).append(trial)
     return [list(trainings.values()) for trainings in out.values()]
-
-
-def _loss_of(trial: Trial) -> Callable[[Network, TrainingSettings], Loss]:
-    return METHODS[trial.method].loss
 
 
 class _Loaded:
@@ -149,6 +144,46 @@ class _Loaded:
             yield self.trainings[start : start + width]
 
 
+@dataclass(frozen=True, eq=False)
+class _Trained:
+    """A stack after its training: what all of its results have in common.
+
+    pairs: trainings that went well, and how. spent: seconds of each trial so far, by stage.
+    """
+
+    pairs: Sequence[tuple[Training, Fit]]
+    trials: tuple[Trial, ...]
+    data: _Loaded
+    records: Records
+    spent: dict[str, float]
+
+    def with_task(self, task: str) -> list[Work]:
+        """Return the trials that have this task."""
+        return [
+            (trial, training, fit)
+            for training, fit in self.pairs
+            for trial in training.trials
+            if METHODS[trial.method].task == task
+        ]
+
+    def recorded(
+        self,
+        work: Sequence[Work],
+        figures: Mapping[str, Figures | ShelsError],
+        clock: _Clock,
+    ) -> Iterator[Advance]:
+        """Write the results of some trials, and tell of each."""
+        spent = self.spent | {name: value / len(work) for name, value in clock.seconds.items()}
+        for trial, _, fit in work:
+            found = figures[trial.key]
+            if isinstance(found, ShelsError):
+                yield Advance("failed", (trial,), message=str(found))
+                continue
+            result = _result(trial, found, fit, spent, self.data.device)
+            self.records.append(result)
+            yield Advance("finished", self.trials, 1.0, result)
+
+
 def _stack(stack: Sequence[Training], data: _Loaded, records: Records) -> Iterator[Advance]:
     """Train a stack, then measure and record each of its trials."""
     trials = tuple(trial for training in stack for trial in training.trials)
@@ -161,29 +196,61 @@ def _stack(stack: Sequence[Training], data: _Loaded, records: Records) -> Iterat
     try:
         for share in following(train):
             yield Advance("training", trials, share)
-        clock.lap("training")
-        yield Advance("measuring", trials, 1.0)
-        good = [training for training, fit in zip(stack, went, strict=True) if fit.error is None]
-        figures = _measured(good, data, clock)
     except (ShelsError, torch.OutOfMemoryError) as error:
         yield Advance("failed", trials, message=_reason(error))
         return
-    facts = _Facts(data.device, clock, len(trials))
-    for training, fit in zip(stack, went, strict=True):
+    clock.lap("training")
+    pairs = list(zip(stack, went, strict=True))
+    for training, fit in pairs:
         if fit.error is not None:
             yield Advance("failed", tuple(training.trials), message=str(fit.error))
-            continue
-        told = []
-        for trial in training.trials:
-            found = figures[trial.key]
-            if isinstance(found, ShelsError):
-                told.append(Advance("failed", (trial,), message=str(found)))
-                continue
-            result = _result(trial, found, fit, facts)
-            records.append(result)
-            told.append(Advance("finished", trials, 1.0, result))
+    good = [pair for pair in pairs if pair[1].error is None]
+    spent = {name: value / len(trials) for name, value in clock.seconds.items()}
+    trained = _Trained(good, trials, data, records, spent)
+    yield from _detection(trained)
+    yield from _learning(trained)
+    for training, _ in good:
         _checkpoint_path(records, training.trials[0]).unlink(missing_ok=True)
-        yield from told
+
+
+def _detection(trained: _Trained) -> Iterator[Advance]:
+    """Measure and record the trials that tell novel samples from known ones."""
+    work, clock = trained.with_task("detection"), _Clock()
+    if not work:
+        return
+    yield Advance("measuring", trained.trials, 1.0)
+    asked = {trial.key for trial, _, _ in work}
+    mine = [(each, [t for t in each.trials if t.key in asked]) for each, _ in trained.pairs]
+    try:
+        figures = _measured([replace(each, trials=ts) for each, ts in mine if ts], trained.data, clock)
+    except (ShelsError, torch.OutOfMemoryError) as error:
+        yield Advance("failed", tuple(trial for trial, _, _ in work), message=_reason(error))
+        return
+    yield from trained.recorded(work, figures, clock)
+
+
+def _learning(trained: _Trained) -> Iterator[Advance]:
+    """Let the other trials learn class by class, one method after another, each recorded when it is done."""
+    data = trained.data
+    groups = by_method(trained.with_task("learning"))
+    for number, group in enumerate(groups):
+        clock, figures = _Clock(), dict[str, Figures | ShelsError]()
+
+        def learn(
+            tell: Callable[[float], None],
+            group: Sequence[Work] = group,
+            figures: dict[str, Figures | ShelsError] = figures,
+        ) -> None:
+            figures |= learn_classes(group, data.known, data.tests[data.known.name], tell)
+
+        try:
+            for share in following(learn):
+                yield Advance("learning", trained.trials, (number + share) / len(groups))
+        except (ShelsError, torch.OutOfMemoryError) as error:
+            yield Advance("failed", tuple(trial for trial, _, _ in group), message=_reason(error))
+            continue
+        clock.lap("learning class by class")
+        yield from trained.recorded(group, figures, clock)
 
 
 def _reason(error: Exception) -> str:
@@ -222,10 +289,17 @@ def _train(stack: Sequence[Training], records: Records, tell: Callable[[float], 
         TrialTraining(training.network, training.data, training.seed, checkpoint=store)
         for training, store in zip(stack, stores, strict=True)
     ]
-    loss = _loss_of(first.trials[0])(first.network, first.settings)
-    precision = first.trials[0].precision
-    together = None if on_cpu else len(stack)
-    return fit_trials(trials, loss, first.settings, progress=watch, precision=precision, together=together)
+    like = first.trials[0]
+    start = start_of(like.method, like.settings).first(first.network, first.settings)
+    return fit_trials(
+        trials,
+        start.loss,
+        start.settings,
+        after_step=start.after_step,
+        progress=watch,
+        precision=like.precision,
+        together=None if on_cpu else len(stack),
+    )
 
 
 def _checkpoint_path(records: Records, trial: Trial) -> Path:
@@ -247,28 +321,20 @@ class _Clock:
         self._last = now
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What all results of a stack have in common."""
-
-    device: torch.device
-    clock: _Clock
-    trials: int
-
-
-def _result(trial: Trial, measured: Figures, fit: Fit, facts: _Facts) -> TrialResult:
-    """Return the record of a trial; its seconds are its share of the stack's."""
-    tf32 = facts.device.type == "cuda" and trial.precision == "float32"
-    stages = {name: value / facts.trials for name, value in facts.clock.seconds.items()}
+def _result(
+    trial: Trial, measured: Figures, fit: Fit, stages: Mapping[str, float], device: torch.device
+) -> TrialResult:
+    """Return the record of a trial; its seconds are its share of those of all that it ran with."""
+    tf32 = device.type == "cuda" and trial.precision == "float32"
     details = measured.details | {
         "checks": [vars(check) for check in fit.checks],
         "best_epoch": fit.best.epoch,
-        "stages": stages,
+        "stages": dict(stages),
         "stacked": fit.together,
         "precision": "TF32" if tf32 else trial.precision,
     }
     return TrialResult(
-        trial, measured.metrics, sum(stages.values()), _device_name(facts.device), versions(), details
+        trial, measured.metrics, sum(stages.values()), _device_name(device), versions(), details
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
+from shels.accommodation import First
 from shels.config import Accommodation, Gdumb, Settings, TrainingSettings
 from shels.errors import SettingsError, unknown_name
 from shels.model.networks import Network
 from shels.presets import ordinary, with_learner
-from shels.rivals.learners.registry import LEARNERS, Learning
+from shels.rivals.learners.registry import LEARNERS, Learning, method_of
 from shels.rivals.registry import DETECTORS
 from shels.rivals.training import exclusive_sparsity_loss, scaled_cosine_loss
 from shels.stepping import Loss
@@ -136,6 +137,26 @@ FAMILIES = {
     family: tuple(each for each in METHODS.values() if each.family == family)
     for family in dict.fromkeys(each.family for each in METHODS.values())
 }
+
+
+class Start(NamedTuple):
+    """How a trial's network is trained at first. key: the same for trainings that do the same."""
+
+    key: tuple[Any, ...]
+    first: Callable[[Network, TrainingSettings], First]
+
+
+def start_of(method: str, settings: Settings) -> Start:
+    """Return how a method trains its network at first."""
+    chosen = METHODS[method]
+    if chosen.task == "learning":
+        learner = method_of(settings.accommodation)
+        about = learner.about_first()
+        return Start(about or (shels_loss.__name__,), learner.first)
+    return Start(
+        (chosen.loss.__name__,),
+        lambda network, training: First(chosen.loss(network, training), training),
+    )
 
 
 def find_methods(names: Sequence[str]) -> list[Method]:

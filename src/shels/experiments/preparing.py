@@ -16,7 +16,7 @@ from shels.data.preparation import prepare_for
 from shels.data.samples import DataSet
 from shels.data.splits import hold_out_labels
 from shels.errors import DataError
-from shels.experiments.methods import METHODS
+from shels.experiments.methods import start_of
 from shels.experiments.trials import Trial
 from shels.model.networks import Network, build
 
@@ -35,7 +35,8 @@ class Training:
 def training_key(trial: Trial) -> str:
     """Return a digest of all that decides the network that a trial trains."""
     settings = [to_dict(trial.settings.network), to_dict(trial.settings.training), trial.precision]
-    what = [trial.known_data, list(trial.known), trial.seed, METHODS[trial.method].loss.__name__]
+    key = start_of(trial.method, trial.settings).key
+    what = [trial.known_data, list(trial.known), trial.seed, key[0] if len(key) == 1 else key]
     text = json.dumps([*what, settings], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 

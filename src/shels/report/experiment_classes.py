@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from shels.report.chart import DRAWN, SHOWN, Chart, chart, colour, file_name
+from shels.report.chart import DRAWN, PALETTE, SHOWN, Chart, chart, colour, file_name
 from shels.report.drawing import INK, label
 from shels.report.experiment_groups import Group, Study
 from shels.report.page import Cell, Table, percent
@@ -31,16 +31,20 @@ class Rate:
 
 Rates = dict[str, Rate]
 
+Among: TypeAlias = Literal["known", "novel"]
 
-def rates(group: Group, role: str, share: str) -> Rates:
+
+def rates(group: Group, role: str, share: str, among: Among | None = None) -> Rates:
     """Return a share of each class that had a role, in the order of the classes.
 
-    role: "per_class" with share "right" or "accepted"; "per_novel_class" with "rejected".
+    role: "per_class" with share "right", "accepted" or, of learning, "named"; "per_novel_class" with
+    "rejected". among: of learning, whether the first classes or those taken in; None takes both.
     """
     found: dict[str, list[tuple[float, float]]] = {}
-    for table in group.details(role):
-        for name, values in table.items():
-            if values.get(share) is not None:
+    for result in group.results:
+        members = None if among is None else {str(name) for name in getattr(result.trial, among)}
+        for name, values in (result.details.get(role) or {}).items():
+            if values.get(share) is not None and (members is None or str(name) in members):
                 found.setdefault(str(name), []).append(
                     (float(values[share]), float(values.get("samples", 0)))
                 )
@@ -49,18 +53,9 @@ def rates(group: Group, role: str, share: str) -> Rates:
 
 def classes(study: Study) -> Chart | None:
     """Return the share of each class that was decided rightly, so that a weak one cannot hide in a mean."""
-    known = {group.title: rates(group, "per_class", "right") for group in study.groups}
-    novel = {group.title: rates(group, "per_novel_class", "rejected") for group in study.groups}
-    sides = [
-        (title, found, _names(found))
-        for title, found in (
-            ("known classes: % accepted and right", known),
-            ("novel classes: % rejected", novel),
-        )
-        if any(found.values())
-    ]
-    if not sides:
-        return None
+    sides = [(title, found, _names(found)) for title, found in _sides(study) if any(found.values())]
+    if not sides or (study.learning and len(study.groups) > len(PALETTE)):
+        return None  # of so many methods the tables tell more: there are no more colours
     rows = max(len(names) for _, _, names in sides)
 
     def draw(canvas: Canvas) -> None:
@@ -81,8 +76,24 @@ def classes(study: Study) -> Chart | None:
     return chart(file_name("classes", study.name), draw, size, alt=alt, caption=caption, shown=SHOWN)
 
 
+def _sides(study: Study) -> list[tuple[str, dict[str, Rates]]]:
+    """Return the two roles that a class can have, with its share of samples decided rightly, by method."""
+    parts: list[tuple[str, tuple[str, str, Among | None]]] = [
+        ("known classes: % accepted and right", ("per_class", "right", None)),
+        ("novel classes: % rejected", ("per_novel_class", "rejected", None)),
+    ]
+    if study.learning:
+        parts = [
+            ("first classes: % named rightly", ("per_class", "named", "known")),
+            ("classes taken in: % named rightly", ("per_class", "named", "novel")),
+        ]
+    return [(title, {each.title: rates(each, *part) for each in study.groups}) for title, part in parts]
+
+
 def class_tables(study: Study) -> list[Table]:
-    """Return the figures behind the dots: a table of known and a table of novel classes for each method."""
+    """Return the figures behind the dots: a table for each role of a class and each method."""
+    if study.learning:
+        return [table for group in study.groups for table in _learning_tables(group)]
     tables = []
     for group in study.groups:
         right, accepted = rates(group, "per_class", "right"), rates(group, "per_class", "accepted")
@@ -94,6 +105,21 @@ def class_tables(study: Study) -> list[Table]:
         tables += [Table(columns, known, group.title)] if known else []
         tables += [Table(("Novel class", *start, "Rejected"), novel, group.title)] if novel else []
     return tables
+
+
+def _learning_tables(group: Group) -> Iterator[Table]:
+    """Give a table of the first classes and one of those taken in, as they stood at the end."""
+    shares = ("named", "accepted", "right")
+    roles: tuple[tuple[Among, str], ...] = (("known", "First class"), ("novel", "Class taken in"))
+    for among, title in roles:
+        named, *others = (rates(group, "per_class", share, among) for share in shares)
+        rows = [
+            [*_start(name, rate), rate.mean, *(_mean(other.get(name)) for other in others)]
+            for name, rate in named.items()
+        ]
+        columns = (title, "Trials", "Samples in each", "Named rightly", "Accepted", "Accepted and right")
+        if rows:
+            yield Table(columns, rows, group.title)
 
 
 def _start(name: str, rate: Rate) -> tuple[Cell, ...]:

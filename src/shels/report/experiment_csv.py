@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shels.experiments.trials import TrialResult
-from shels.report.experiment_groups import MEASURES, Group, Study
+from shels.report.experiment_groups import Group, Study
 from shels.report.experiment_machine import precision
 from shels.report.experiment_tables import further_measures
 
@@ -19,7 +19,9 @@ _PACKAGES = ("shels", "torch", "python")
 def trials_csv(studies: Sequence[Study]) -> str:
     """Return a row for each trial: what it was, what was measured, and where. Figures are fractions 0-1."""
     groups = [group for study in studies for group in study.groups]
-    measures = [*MEASURES, *(name for name in further_measures(groups) if _measured(groups, name))]
+    shown = dict.fromkeys(name for group in groups for name in group.measures)
+    further = (name for name in further_measures(groups) if _measured(groups, name))
+    measures = list(shown | dict.fromkeys(further))
     columns = ["experiment", "method", "variant", "seed", "known_data", "novel_data", "known", "novel"]
     columns += [*measures, "seconds", "device", "precision", "trained_together"]
     columns += [*(f"{name}_version" for name in _PACKAGES), "key"]
@@ -45,7 +47,7 @@ def summary_csv(studies: Sequence[Study]) -> str:
         row
         for study in studies
         for group in study.groups
-        for measure in (*MEASURES, *further_measures([group]))
+        for measure in (*group.measures, *further_measures([group]))
         if (row := _summary_row(group, measure)) is not None
     ]
     return _csv(columns, rows)

@@ -14,10 +14,10 @@ import numpy as np
 from shels.config import to_dict
 from shels.errors import DataError
 from shels.experiments.catalogue import CATALOGUE
-from shels.experiments.methods import METHODS
+from shels.experiments.methods import FAMILIES, METHODS
 from shels.experiments.published import Published, published
 from shels.experiments.statistics import Comparison, Summary, compare_measures, summary
-from shels.experiments.trials import TrialResult
+from shels.experiments.trials import LEARNING_MEASURES, TrialResult, measures_of
 from shels.metrics import mean_exclusivity
 
 MEASURES = {
@@ -27,6 +27,11 @@ MEASURES = {
     "auroc": "AUROC",
 }
 """The paper's four with short names, in the order of its Tables 9 and 10."""
+
+LEARNING = dict(
+    zip(LEARNING_MEASURES, ("final", "added", "forgetting", "with rejection", "AUROC"), strict=True)
+)
+"""Those of learning class by class with short names."""
 
 EXCLUSIVITY = "exclusivity"
 BASELINE = "scaled-cosine"
@@ -65,6 +70,11 @@ class Group:
     def settings(self) -> dict[str, str]:
         """All settings by their whole names, as text."""
         return _settings(self.results[0])
+
+    @property
+    def measures(self) -> dict[str, str]:
+        """What its tables show, with short names."""
+        return LEARNING if measures_of(self.experiment) == LEARNING_MEASURES else MEASURES
 
     def values(self, measure: str) -> list[float]:
         """Return the measure of each trial that has it; exclusivity as the mean over pairs of classes."""
@@ -116,13 +126,31 @@ class Study:
     def short(self) -> str:
         """The title's beginning, enough beside others of its family."""
         start = self.title.partition(":")[0]
+        start = start.partition(" (")[0] if self.name in CATALOGUE else start
         return start.replace(" known", "\N{NO-BREAK SPACE}known").replace(" novel", "\N{NO-BREAK SPACE}novel")
 
     @property
     def family(self) -> str:
-        """The kind of experiment: "within", "across", or "other"."""
+        """The kind of experiment: "within", "across", "incremental", or "other"."""
         kind = self.name.partition("/")[0]
-        return kind if kind in ("within", "across") else "other"
+        return kind if kind in ("within", "across", "incremental") else "other"
+
+    @property
+    def learning(self) -> bool:
+        """Whether its methods learn class by class; if not, they tell novel samples from known ones."""
+        return self.measures is LEARNING
+
+    @property
+    def measures(self) -> dict[str, str]:
+        """What its tables show, with short names."""
+        return self.groups[0].measures
+
+    @property
+    def rivals(self) -> tuple[Group, ...]:
+        """The groups that the best is chosen of: all but bounds, unless there is nothing else."""
+        bounds = FAMILIES.get("bounds", ())
+        found = tuple(group for group in self.groups if METHODS.get(group.method) not in bounds)
+        return found or self.groups
 
     @property
     def paired(self) -> bool:
@@ -252,6 +280,6 @@ def _compare(study: Study) -> dict[Group, dict[str, Comparison]]:
 def _tests(group: Group, reference: Group, *, paired: bool) -> dict[str, Comparison]:
     """Return a test for each measure; where the trials cannot be compared, only the reason."""
     try:
-        return compare_measures(group.results, reference.results, paired, tuple(MEASURES))
+        return compare_measures(group.results, reference.results, paired, tuple(group.measures))
     except DataError as error:
-        return {measure: Comparison(0, reason=str(error)) for measure in MEASURES}
+        return {measure: Comparison(0, reason=str(error)) for measure in group.measures}

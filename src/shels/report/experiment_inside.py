@@ -29,26 +29,28 @@ def training(study: Study) -> Chart | None:
     trained = [each for each in drawn if each[2]]
     if not trained:
         return None
+    beside = 1 if study.learning else 2  # names in a line: of learning, many methods share a network
 
     def draw(canvas: Canvas) -> None:
         panels = canvas.subplots(1, 2)
         for title, shade, curves in trained:
             for axes, column, factor in zip(panels, (1, 2), (1, 100), strict=True):
-                _lines(axes, [(each[:, 0], factor * each[:, column]) for each in curves], shade, title)
+                lines = [(each[:, 0], factor * each[:, column]) for each in curves]
+                _lines(axes, lines, shade, label(title, 80 if beside == 2 else 110))
         for axes, words in zip(panels, ("loss on held-out samples", "% of them named rightly"), strict=True):
             axes.set_title(words)
             axes.set_xlabel("epoch")
             axes.grid(axis="y")
             axes.locator_params(axis="x", integer=True)
         handles, words = panels[0].get_legend_handles_labels()
-        canvas.legend(handles, words, loc="outside upper left", ncols=2, columnspacing=1.6)
+        canvas.legend(handles, words, loc="outside upper left", ncols=beside, columnspacing=1.6)
 
     ends = "; ".join(f"{title}: {_end(curves)}" for title, _, curves in trained)
     caption = (
         "Thin lines are trials, the thick one is their mean. Methods that train alike share their networks."
     )
     alt = f"Training curves of {study.short}. {ends}."
-    size = (DRAWN, 250 + 20 * (1 + (len(trained) - 1) // 2))
+    size = (DRAWN, 250 + 20 * (1 + (len(trained) - 1) // beside))
     return chart(file_name("training", study.name), draw, size, alt=alt, caption=caption, shown=SHOWN)
 
 
@@ -72,7 +74,10 @@ def _distinct(study: Study, name: str) -> Iterator[tuple[str, str, list[TrialRes
         if found:
             key = repr([(result.trial.seed, result.details[name]) for result in found])
             merged.setdefault(key, ([], found, place))[0].append(group.title)
-    for titles, found, place in merged.values():
+    places = [place for _, _, place in merged.values()]
+    if len({colour(place) for place in places}) < len(places):
+        places = list(range(len(places)))  # of many methods, two would have the colour of the same place
+    for place, (titles, found, _) in zip(places, merged.values(), strict=True):
         yield " · ".join(titles), colour(place), found
 
 
@@ -93,7 +98,7 @@ def _lines(axes: Axes, curves: Sequence[tuple[Array, Array]], shade: str, title:
     shared = sorted(set.intersection(*({*epochs.tolist()} for epochs, _ in curves)))
     middle = [np.mean([values[epochs == each][0] for epochs, values in curves]) for each in shared]
     dot = "o" if len(shared) == 1 else ""
-    axes.plot(shared, middle, color=shade, linewidth=2.2, marker=dot, label=label(title, 80))
+    axes.plot(shared, middle, color=shade, linewidth=2.2, marker=dot, label=title)
 
 
 def _end(curves: Sequence[Array]) -> str:

@@ -59,6 +59,27 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def taking(studies: Sequence[Study]) -> Table | None:
+    """Return how long it took to take a class in, a column for each experiment; None where nothing tells."""
+    titles = dict.fromkeys(group.title for study in studies for group in study.groups)
+    found = [{group.title: _taking(group) for group in study.groups} for study in studies]
+    rows = [[title, *(column.get(title) for column in found)] for title in titles]
+    if not any(cell for row in rows for cell in row[1:]):
+        return None
+    columns = ("Method", *(study.short for study in studies))
+    note = (
+        "Mean over the classes and the trials; each trial has its share of the time of all that learned "
+        "together with it."
+    )
+    return Table(columns, rows, "Time to take a class in", note)
+
+
+def _taking(group: Group) -> str | None:
+    stages = [stage for course in group.details("course") for stage in course]
+    mean = _mean(stage.get("seconds") for stage in stages)
+    return None if mean is None else duration(mean)
+
+
 def precision(result: TrialResult) -> str:
     """Return the precision that a trial was trained in, where that is known."""
     return str(result.details.get("precision") or NOTHING)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from shels.experiments.published import TRIALS, Published, published
 from shels.experiments.statistics import Comparison, Summary, stars
-from shels.report.experiment_groups import BASELINE, EXCLUSIVITY, MEASURES, Group, Study, method_title
+from shels.report.experiment_groups import BASELINE, EXCLUSIVITY, Group, Study, method_title
 from shels.report.page import Cell, Mark, Table
 from shels.report.trained import count
 
@@ -25,6 +25,18 @@ _NAMES = {
     "fpr95": "novel accepted where 95 % of known are",
     EXCLUSIVITY: "exclusivity",
 }
+_LEARNING_NAMES = _NAMES | {
+    "closed_set_accuracy": "final accuracy",
+    "added_accuracy": "accuracy of added classes",
+    "first_accuracy": "first classes",
+    "known_accuracy": "accuracy with rejection",
+    "novel_accuracy": "next rejected",
+    "combined_accuracy": "combined",
+    "acceptance": "accepted",
+    "fpr95": "next at 95 %",
+}
+_LOWEST = ("forgetting",)  # the best of these is the lowest
+_NUMBERS = {4: "four", 5: "five"}
 
 
 def figure(measure: str, value: float | None, *, sign: bool = False) -> str:
@@ -42,9 +54,9 @@ def spread(measure: str, found: Summary | Published) -> str:
     return mean if found.sd is None else f"{mean} ± {figure(measure, found.sd)}"
 
 
-def measure_name(measure: str) -> str:
+def measure_name(measure: str, *, learning: bool = False) -> str:
     """Return what a measure is called in a row of its own, without its unit."""
-    return _NAMES.get(measure, measure.replace("_", " "))
+    return (_LEARNING_NAMES if learning else _NAMES).get(measure, measure.replace("_", " "))
 
 
 def p_value(value: float | None) -> str:
@@ -55,19 +67,23 @@ def p_value(value: float | None) -> str:
 
 
 def overview(studies: Sequence[Study], caption: str) -> Table:
-    """Return mean ± sd of the paper's four measures, a row for each method, beside what was published."""
+    """Return mean ± sd of each measure, a row for each method, beside what was published.
+
+    studies: of one kind, so that they have the same measures.
+    """
     rows = [row for study in studies for row in _overview_rows(study)]
     columns = (
         "Data",
         "Method",
-        *(name + ("" if key == "auroc" else ", %") for key, name in MEASURES.items()),
+        *(name + ("" if key == "auroc" else ", %") for key, name in studies[0].measures.items()),
     )
     note = "Mean ± standard deviation over the trials."
     if any(len(study.groups) > 1 for study in studies):
         note += (
-            " The best of our figures for the same data is bold. Stars: differs from the first method's by a "
-            "two-tailed t test after Holm's adjustment over the four measures, * p < 0.05, ** p < 0.01, "
-            f"*** p < 0.001; the trials are {_pairing(studies)}."
+            f" The best of our figures for the same data is bold{_aside(studies)}. Stars: differs from the "
+            "first method's by a "
+            f"two-tailed t test after Holm's adjustment over the {_number(studies)} measures, * p < 0.05, "
+            f"** p < 0.01, *** p < 0.001; the trials are {_pairing(studies)}."
         )
     note += " Slanted: what the paper published." if any(map(_paper_rows, studies)) else ""
     return Table((*columns, "Trials"), rows, caption, note, left=2, merged=True)
@@ -95,7 +111,8 @@ def statistics(studies: Sequence[Study]) -> Table | None:
     for study in studies:
         for group, tests in study.compared.items():
             name = f"{study.short}: {group.title}"
-            rows += [_test_row(name, measure, test) for measure, test in tests.items()]
+            named = {measure_name(each, learning=study.learning): each for each in tests}
+            rows += [_test_row(name, what, each, tests[each]) for what, each in named.items()]
     if not rows:
         return None
     columns = ("Data: method", "Measure", "Difference", "t", "p", "Holm p", f"{_rank_test(studies)} p")
@@ -104,11 +121,12 @@ def statistics(studies: Sequence[Study]) -> Table | None:
 
 def _test_note(studies: Sequence[Study]) -> str:
     first = "; ".join(dict.fromkeys(method_title(study.groups[0].method) for study in studies))
+    custom = "" if studies[0].learning else ", as in the paper"
     note = (
         f"Each method is compared with the first of its experiment ({first}), where settings vary with the "
         "one that has the same. Difference: its mean less the first's, accuracies in points of per cent. t: "
         f"Student's, two-tailed, {_pairing(studies)}, with its degrees of freedom. Holm p: adjusted over the "
-        f"four measures of an experiment, as in the paper. {_rank_test(studies)}: by ranks, so that no "
+        f"{_number(studies)} measures of an experiment{custom}. {_rank_test(studies)}: by ranks, so that no "
         "outlier can sway. Effect: the difference in standard deviations (Cohen's dz of pairs, else Hedges' "
         "g). n: pairs, or all trials."
     )
@@ -119,8 +137,8 @@ def _test_note(studies: Sequence[Study]) -> str:
     return note + (f" At most {count(left_out, 'trial')} had no partner or no such measure." * bool(left_out))
 
 
-def further(studies: Sequence[Study]) -> Table | None:
-    """Return what was measured beyond the paper's four, a column for each measure; None where nothing was."""
+def further(studies: Sequence[Study], note: str) -> Table | None:
+    """Return what was measured beyond the overview's, a column for each measure; None where nothing was."""
     groups = [(study, group) for study in studies for group in study.groups]
     names = further_measures([group for _, group in groups])
     if not names:
@@ -132,20 +150,23 @@ def further(studies: Sequence[Study]) -> Table | None:
             None if each is None else spread(name, each) for name, each in zip(names, found, strict=True)
         )
         rows.append([study.short, group.title, *cells])
-    columns = ("Data", "Method", *map(measure_name, names))
-    return Table(columns, rows, "", "Accuracies and shares in per cent.", left=2, merged=True)
+    learning = studies[0].learning
+    columns = ("Data", "Method", *(measure_name(name, learning=learning) for name in names))
+    return Table(columns, rows, "", note, left=2, merged=True)
 
 
 def further_measures(groups: Sequence[Group]) -> list[str]:
-    """Return the names of what was measured beyond the paper's four; exclusivity is one of them."""
-    names = {name for group in groups for result in group.results for name in result.metrics}
+    """Return the names of what was measured beyond the overview's; exclusivity is one of them."""
+    names = {
+        name for group in groups for each in group.results for name in {*each.metrics} - {*group.measures}
+    }
     names |= {EXCLUSIVITY} if any(group.values(EXCLUSIVITY) for group in groups) else set()
-    return sorted(names - set(MEASURES))
+    return sorted(names)
 
 
 def comparisons(group: Group) -> Iterator[tuple[str, Summary, Published]]:
     """Give each measure of a group that the paper has a figure for: its name, ours and the paper's."""
-    for measure in (*MEASURES, EXCLUSIVITY):
+    for measure in (*group.measures, EXCLUSIVITY):
         ours, theirs = group.summary(measure), group.published(measure)
         if ours is not None and theirs is not None:
             yield measure, ours, theirs
@@ -165,10 +186,10 @@ def few(group: Group) -> bool:
 
 
 def _overview_rows(study: Study) -> list[list[Cell]]:
-    best = {measure: _best(study, measure) for measure in MEASURES}
+    best = {measure: _best(study, measure) for measure in study.measures}
     rows: list[list[Cell]] = []
     for group in study.groups:
-        cells = [_overview_cell(study, group, measure, best[measure]) for measure in MEASURES]
+        cells = [_overview_cell(study, group, measure, best[measure]) for measure in study.measures]
         number = len(group.results)
         trials: Cell = Mark(f"only {number}", "no") if few(group) else number
         rows.append([study.short, group.title, *cells, trials])
@@ -180,21 +201,23 @@ def _overview_cell(study: Study, group: Group, measure: str, best: str) -> Cell:
     if found is None:
         return None
     test = study.compared.get(group, {}).get(measure)
-    kind: Literal["best", "plain"] = "best" if figure(measure, found.mean) == best else "plain"
+    first = group in study.rivals and figure(measure, found.mean) == best
+    kind: Literal["best", "plain"] = "best" if first else "plain"
     return Mark(spread(measure, found), kind, significance(test))
 
 
 def _best(study: Study, measure: str) -> str:
-    """Return the highest mean as it is shown, or nothing where there is nothing to choose."""
-    found = [each.mean for each in (group.summary(measure) for group in study.groups) if each is not None]
+    """Return the best mean as it is shown, or nothing where there is nothing to choose."""
+    found = [each.mean for each in (group.summary(measure) for group in study.rivals) if each is not None]
     shown = {figure(measure, mean) for mean in found}
-    return figure(measure, max(found)) if len(shown) > 1 else ""
+    best = min if measure in _LOWEST else max
+    return figure(measure, best(found)) if len(shown) > 1 else ""
 
 
 def _paper_rows(study: Study) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for method in dict.fromkeys((*(group.method for group in study.groups), "shels", BASELINE)):
-        found = {measure: published(study.name, method, measure) for measure in MEASURES}
+        found = {measure: published(study.name, method, measure) for measure in study.measures}
         if all(found.values()):
             cells = [Mark(spread(name, each), "quiet") for name, each in found.items() if each]
             name = Mark(f"{method_title(method)}, published", "quiet")
@@ -237,13 +260,22 @@ def _away(ours: Summary, theirs: Published) -> str:
     return f"{side}, {abs(ours.mean - theirs.mean) / theirs.sd:.1f} sd away"
 
 
-def _test_row(name: str, measure: str, test: Comparison) -> list[Cell]:
+def _test_row(name: str, called: str, measure: str, test: Comparison) -> list[Cell]:
     t = None if test.t is None else f"t({test.df}) = {test.t:.2f}".replace("-", "−")
     effect = None if test.effect is None else f"{test.effect:+.2f}".replace("-", "−")
     adjusted = Mark(p_value(test.p_holm), after=significance(test))
-    what = measure_name(measure).replace(" ", "\N{NO-BREAK SPACE}")
+    what = called.replace(" ", "\N{NO-BREAK SPACE}")
     difference = figure(measure, test.difference, sign=True)
     return [name, what, difference, t, p_value(test.p), adjusted, p_value(test.wilcoxon_p), effect, test.n]
+
+
+def _number(studies: Sequence[Study]) -> str:
+    """Return how many measures are tested together, in words."""
+    return _NUMBERS[len(studies[0].measures)]
+
+
+def _aside(studies: Sequence[Study]) -> str:
+    return ", bounds aside" if any(study.rivals != study.groups for study in studies) else ""
 
 
 def _pairing(studies: Sequence[Study]) -> str:

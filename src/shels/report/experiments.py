@@ -11,13 +11,15 @@ from shels.experiments.published import TRIALS, Published
 from shels.experiments.statistics import Summary
 from shels.experiments.trials import TrialResult
 from shels.files import write_whole
-from shels.report import experiment_classes, experiment_figures, experiment_inside, experiment_tables
+from shels.report import experiment_classes, experiment_figures, experiment_inside, experiment_learning
+from shels.report import experiment_tables as tables
 from shels.report.chart import Chart
+from shels.report.experiment_courses import courses
 from shels.report.experiment_csv import summary_csv, trials_csv
 from shels.report.experiment_dots import MANY, dots
 from shels.report.experiment_figures import series_of
 from shels.report.experiment_groups import Group, Study, method_title, studies
-from shels.report.experiment_machine import duration, machines, precision, settings, times
+from shels.report.experiment_machine import duration, machines, precision, settings, taking, times
 from shels.report.experiment_tables import FRACTIONS, comparisons, few, figure, measure_name
 from shels.report.markdown import markdown
 from shels.report.page import Block, Fold, Page, Section, html
@@ -28,6 +30,7 @@ _MOST_NAMED = 16
 _FAMILIES = {
     "within": ("Within data sets", "within data sets"),
     "across": ("Across data sets", "across data sets"),
+    "incremental": ("Learning class by class", ""),
     "other": ("Other experiments", "in experiments of one's own"),
 }
 _INTRODUCTIONS = {
@@ -69,13 +72,13 @@ def report_page(found: Sequence[Study]) -> Page:
     """Return all that the report says."""
     families = {name: [study for study in found if study.family == name] for name in _FAMILIES}
     sections = [
-        Section("In short", [*_in_short(found), _MEASURES]),
+        Section("In short", [*_in_short(found), *_measures(found)]),
         *(_family(name, members) for name, members in families.items() if members),
         *(_inside(study) for study in found),
         Section("Machine and time", [machines(found), times(found)]),
     ]
     return Page(
-        "Novelty detection with SHELS",
+        _title(found),
         _lead(found),
         sections,
         _facts(found),
@@ -96,6 +99,18 @@ def _groups(found: Sequence[Study]) -> list[tuple[Study, Group]]:
 
 
 # In words ----------------------------------------------------------------------------------------------
+
+
+def _title(found: Sequence[Study]) -> str:
+    kinds = ["Novelty detection"] * any(not study.learning for study in found)
+    kinds += ["learning class by class"] * any(study.learning for study in found)
+    what = " and ".join(kinds)
+    return f"{what[0].upper()}{what[1:]} with SHELS"
+
+
+def _measures(found: Sequence[Study]) -> list[str]:
+    detection = [_MEASURES] * any(not study.learning for study in found)
+    return detection + [experiment_learning.MEASURES] * any(study.learning for study in found)
 
 
 def _lead(found: Sequence[Study]) -> str:
@@ -147,10 +162,13 @@ def _in_short(found: Sequence[Study]) -> Iterator[str]:
             f"{len(outside)} {'does' if len(outside) == 1 else 'do'} not{_listed(map(_outlier, outside))}."
         )
     short = [
-        f"{_where(study, group)} ({len(group.results)})" for study, group in _groups(found) if few(group)
+        f"{_where(study, group)} ({len(group.results)})"
+        for study, group in _groups(found)
+        if few(group) and not study.learning
     ]
     if short:
         yield f"Fewer than {TRIALS} trials, the paper's number, stand behind{_listed(short, ' ')}."
+    yield from experiment_learning.in_short([study for study in found if study.learning])
     departed = [f"{what} in {', '.join(where)}" for what, where in _departures(found).items()]
     if departed:
         yield (
@@ -202,14 +220,17 @@ def _listed(names: Iterable[str], before: str = ": ") -> str:
 
 def _family(name: str, members: Sequence[Study]) -> Section:
     title, kind = _FAMILIES[name]
-    blocks: list[Block] = [
-        _INTRODUCTIONS[name],
-        experiment_tables.overview(members, f"Novelty detection {kind}"),
-    ]
-    drawn = dots if len(series_of(members)) > MANY else experiment_figures.bars
-    blocks.append(drawn(f"detection-{name}", members, kind))
-    beside = experiment_tables.against_published(members, "Ours beside the published figures")
-    tests, further = experiment_tables.statistics(members), experiment_tables.further(members)
+    blocks: list[Block] = []
+    if name == "incremental":
+        blocks += [experiment_learning.introduction(members), tables.overview(members, title)]
+        blocks += [*courses(members), *filter(None, [taking(members)])]
+    else:
+        blocks += [_INTRODUCTIONS[name], tables.overview(members, f"Novelty detection {kind}")]
+        drawn = dots if len(series_of(members)) > MANY else experiment_figures.bars
+        blocks.append(drawn(f"detection-{name}", members, kind))
+    beside = tables.against_published(members, "Ours beside the published figures")
+    note = experiment_learning.FURTHER if name == "incremental" else "Accuracies and shares in per cent."
+    tests, further = tables.statistics(members), tables.further(members, note)
     blocks += [beside] if beside else []
     blocks += [Fold("All statistical tests", [tests])] if tests else []
     blocks += [Fold("Further measures", [further])] if further else []
@@ -219,13 +240,16 @@ def _family(name: str, members: Sequence[Study]) -> Section:
 def _inside(study: Study) -> Section:
     """Return what lies behind an experiment's figures, as far as its trials have kept it."""
     training, matrices = experiment_inside.training(study), experiment_inside.exclusivity(study)
-    classes, tables = experiment_classes.classes(study), experiment_classes.class_tables(study)
+    stages = experiment_learning.stages(study)
+    classes, by_class = experiment_classes.classes(study), experiment_classes.class_tables(study)
     shown = [each for each in (training, *_exclusivity(study), matrices) if each is not None]
-    folded = [each for each in (classes, *tables) if each is not None]
-    if not shown and not folded:
+    folded = [each for each in (classes, *by_class) if each is not None]
+    if not shown and not folded and not stages:
         shown.append("Its trials have kept no details of training, exclusivity or classes.")
-    folds = [Fold("Class by class", folded)] if folded else []
-    return Section(study.title, [_composition(study), *shown, *folds])
+    folds = [Fold("Stage by stage", [stages])] if stages else []
+    folds += [Fold("Class by class", folded)] if folded else []
+    title = f"Learning {study.title}" if study.learning else study.title
+    return Section(title, [_composition(study), *shown, *folds])
 
 
 def _composition(study: Study) -> str:

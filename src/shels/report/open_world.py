@@ -16,6 +16,7 @@ from shels.report.course import Course, Group, Step
 from shels.report.page import Block, Cell, Gallery, Page, Section, Table, Thumbnail, html, percent
 from shels.report.timeline import Moment, timeline
 from shels.report.trained import count
+from shels.rivals.learners.registry import method_of
 
 _MOST_SHOWN = 12
 
@@ -39,7 +40,7 @@ def write(
     """
     told = detection.told_apart(learner, known, novel, measures, "Known or novel, before the first batch")
     sections = [
-        Section("What happened, batch by batch", _story(helped)),
+        Section("What happened, batch by batch", _story(helped, learner)),
         *_pictures(helped),
         Section("Class by class, at the end", _by_class(helped, known)),
         Section("When nobody helps", _alone(alone)),
@@ -107,7 +108,7 @@ def _facts(course: Course) -> list[tuple[str, str]]:
     return facts
 
 
-def _story(course: Course) -> list[Block]:
+def _story(course: Course, learner: Learner) -> list[Block]:
     watched = (
         f"The agent was shown {count(len(course.steps), 'batch')} of test images. It was told neither what "
         "they held nor where anything new began; it judged each image by itself, known or novel. Some images "
@@ -116,10 +117,18 @@ def _story(course: Course) -> list[Block]:
     )
     learned = (
         "After an alarm the agent sorts out what is new and asks for more of it. Here it was given the "
-        "training images of that class and its name. It learns them in a single pass, without a training "
-        "step and without any image of the classes before, and goes on watching."
+        f"training images of that class and its name. It learns them {_way(learner)}, and goes on watching."
     )
     return [watched, learned, timeline(moments(course)), _table(course)]
+
+
+def _way(learner: Learner) -> str:
+    """Return how a class is learned: by training or not, and with what of the classes before."""
+    method = method_of(learner.settings.accommodation)
+    single = "in a single pass, without a training step"
+    how = single if method.frozen_features else "by training the network"
+    kept = "with images that it kept" if method.stores == "old data" else "without any image"
+    return f"{how} and {kept} of the classes before"
 
 
 def _line_words(rule: AlarmRule) -> str:

@@ -15,11 +15,14 @@ from shels.config import AcceptShare, to_dict
 from shels.data.arrays import sorted_classes
 from shels.data.samples import Samples
 from shels.detection import GaussianDetector
+from shels.experiments.methods import METHODS
 from shels.learner import Learner
 from shels.metrics import mean_exclusivity
 from shels.model.networks import automatic
 from shels.report import figures
 from shels.report.page import Figure, Section, Table, percent
+from shels.rivals.judge import Judge
+from shels.rivals.learners.registry import LEARNERS, method_of
 
 _NEAREST = (
     "A sample is given the class that it is most like, unless its score does not exceed that class's "
@@ -102,8 +105,8 @@ def _course(learner: Learner) -> str:
     report = learner.report
     if not (report.get("checks") and report.get("best")):
         return ""
-    best, gaussian = report["best"], isinstance(learner.detector, GaussianDetector)
-    by = " by the network's last layer" if gaussian else ""
+    best, grown = report["best"], method_of(learner.settings.accommodation).grows_head
+    by = "" if grown else " by the network's last layer"
     return (
         f" It was trained on {count(report['training_samples'], 'sample')} for "
         f"{count(report['checks'][-1]['step'], 'step')} in "
@@ -115,14 +118,28 @@ def _course(learner: Learner) -> str:
 
 
 def _rule(learner: Learner) -> str:
-    rule, gaussian = learner.settings.rule, isinstance(learner.detector, GaussianDetector)
+    """Return what names a class, what makes a sample novel, and how the thresholds were set."""
+    rule, detector = learner.settings.rule, learner.detector
     if isinstance(rule, AcceptShare):
         how = f"The thresholds were set to accept {percent(rule.share, 0)} of what is assigned to each class."
     else:
         deviations = "one standard deviation" if rule.k == 1 else f"{rule.k:g} standard deviations"
-        over = "score over held-out samples" if gaussian else "training score"
+        held = isinstance(detector, GaussianDetector | Judge)
+        over = "score over held-out samples" if held else "training score"
         how = f"Each threshold is the class's mean {over} less {deviations}."
-    return f"{_GAUSSIAN if gaussian else _NEAREST} {how}"
+    if isinstance(detector, Judge):
+        return f"{_pair(learner, detector)} {how}"
+    return f"{_GAUSSIAN if isinstance(detector, GaussianDetector) else _NEAREST} {how}"
+
+
+def _pair(learner: Learner, judge: Judge) -> str:
+    """Return who decides where classes are named in one way and novelty is told in another."""
+    naming = LEARNERS[learner.settings.accommodation.kind].title
+    telling = METHODS[judge.detector.name].title
+    return (
+        f"Classes are named by {naming}, novel samples are told by {telling}: a sample is judged novel if "
+        "its score does not exceed the threshold of the class that it is given."
+    )
 
 
 def _end(learner: Learner) -> str:

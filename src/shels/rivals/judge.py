@@ -118,6 +118,27 @@ class Judge:
             means=torch.cat([self.means, views.high.mean(dim=0, keepdim=True)]),
         )
 
+    @staticmethod
+    def anew(detector: Detector, naming: Naming, rule: ThresholdRule, kept: Part, held_out: Views) -> Judge:
+        """Return a judge of a network that was trained again, on samples of all classes that were kept.
+
+        Samples that a network was trained on look more familiar to it than new ones will. By how much,
+        held-out samples of the newest class tell, and it is taken off the scores of every class.
+        """
+        made, (views, labels) = Judge.of(detector, rule, kept, naming), kept
+        scores, fresh = made.detector.scores(views), made.detector.scores(held_out)
+        own = [scores[labels == position] for position in range(len(made.means))]
+        seen = own[-1]
+        wider = fresh.std(correction=0) / seen.std(correction=0).clamp(min=1e-12) if len(seen) > 1 else 1.0
+        lower = fresh.mean() - seen.mean()
+        about = torch.cat([each - each.mean() for each in own])
+        chosen = [
+            (each - each.mean() if len(each) >= enough_for(rule) else about) * wider + each.mean() + lower
+            for each in own
+        ]
+        limits = torch.stack([threshold(rule, each, each) for each in chosen])
+        return replace(made, thresholds=limits, calibration=padded(chosen))
+
     def judge(self, views: Views) -> Verdicts:
         """Return class or novel for each sample."""
         score, predicted = self.detector.scores(views), self.naming(views).argmax(dim=1)

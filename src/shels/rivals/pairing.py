@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shels.accommodation import Method
 from shels.config import OWN, Settings
 from shels.errors import SettingsError, unknown_name
+from shels.presets import with_learner
 from shels.rivals.learners.registry import LEARNERS, method_of
 from shels.rivals.protocol import Detector
 from shels.rivals.registry import SCORES
@@ -26,8 +29,7 @@ def score_name(settings: Settings) -> str:
             f"detector gaussian does not go with learner {learner}: it names classes and tells novel ones by "
             "the same Gaussians, so it goes with learner gaussian alone"
         )
-    if asked not in SCORES:
-        raise SettingsError(unknown_name("detector", asked, [OWN, "gaussian", *SCORES]))
+    _require_detector(asked)
     reason = _refusal(SCORES[asked].make, method_of(settings.accommodation))
     if reason:
         raise SettingsError(
@@ -35,6 +37,62 @@ def score_name(settings: Settings) -> str:
             f"{', '.join(_partners(asked)) or 'none'}"
         )
     return asked
+
+
+def detector_name(settings: Settings) -> str:
+    """Return the name of what tells novel samples, also where it is the learner's own."""
+    score = score_name(settings)
+    return _OWN[settings.accommodation.kind] if score == OWN else score
+
+
+def paired(
+    settings: Settings, learner: str | None = None, detector: str | None = None, data: str = ""
+) -> Settings:
+    """Return settings with the learner and the detector of these names; what is None stays as it is.
+
+    data: the data set, for which the paper may have numbers of its own. Raises SettingsError where a name is
+    unknown, or the two cannot work together.
+    """
+    if detector is not None:
+        _require_detector(detector)
+        settings = replace(settings, detector=detector)
+    if learner is not None:
+        if learner not in LEARNERS:
+            raise SettingsError(unknown_name("learner", learner, LEARNERS))
+        if learner != settings.accommodation.kind:  # else it has values of its own
+            chosen = LEARNERS[learner]
+            settings = with_learner(settings, chosen.settings(), standard=chosen.standard, data=data)
+    score_name(settings)
+    return settings
+
+
+def in_words(settings: Settings) -> str:
+    """Return what names classes and what tells novel samples, for people."""
+    learner, detector = settings.accommodation.kind, detector_name(settings)
+    if learner == detector:
+        return f"classes are named and novel samples are told by {learner}"
+    return f"classes are named by {learner}, novel samples are told by {detector}"
+
+
+def told(settings: Settings) -> dict[str, str]:
+    """Return what takes classes in and what tells novel samples, by name and in words, as plain data."""
+    names = {"learner": settings.accommodation.kind, "detector": detector_name(settings)}
+    return names | {"method": in_words(settings)}
+
+
+def groups() -> list[tuple[list[str], list[str]]]:
+    """Return detectors that go with the same learners, and those learners; such as go with none come last."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name in SCORES:
+        found.setdefault(tuple(_partners(name)), []).append(name)
+    rivals = [(names, list(fit)) for fit, names in found.items()]
+    return [(["gaussian"], ["gaussian"]), *sorted(rivals, key=lambda group: not group[1])]
+
+
+def _require_detector(name: str) -> None:
+    names = [OWN, "gaussian", *SCORES]
+    if name not in names:
+        raise SettingsError(unknown_name("detector", name, names))
 
 
 def _refusal(score: type[Detector], method: Method) -> str:

@@ -7,9 +7,8 @@ Features, ICCV 2019.
 What differs here: a class comes as a whole, so the memory is balanced once a class instead of at each sample;
 training starts from the network as it is (as in the SHELS paper's comparison) unless `start` is "scratch", as
 in the original; the last weights count, where the original reports the best accuracy on its test set;
-gradients are not clipped at 10, for which the training loop has no place; restarts follow the warm-up at
-once, where the original's come an epoch later; CutMix pairs a batch with itself in reverse order, which is as
-random as its order is. Training data is not augmented in any other way.
+restarts follow the warm-up at once, where the original's come an epoch later; CutMix pairs a batch with
+itself in reverse order, which is as random as its order is. Training data is not augmented in any other way.
 """
 
 from __future__ import annotations
@@ -172,7 +171,7 @@ class GdumbMethod(Method):
     def _training(self) -> TrainingSettings:
         settings = self.settings
         return TrainingSettings(
-            WarmRestarts(settings.learning_rate, settings.lowest_rate),
+            WarmRestarts(settings.learning_rate, settings.lowest_rate, clip=settings.clip),
             batch_size=settings.batch_size,
             epochs=settings.epochs,
             alpha=0.0,

@@ -75,7 +75,7 @@ class Learning:
         return {each.name: each.default for each in fields(self.settings)}
 
 
-_CLOSED, _LOGIT = "mahalanobis", "max-logit"
+_CLOSED, _LOGIT = "mahalanobis-layers", "max-logit"
 
 LEARNERS: dict[str, Learning] = {
     each.name: each

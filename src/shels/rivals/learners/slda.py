@@ -29,11 +29,12 @@ _ROWS = 4096
 def discriminant(means: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
     """Return weights and offsets of linear scores: means (k, d), covariance (d, d) -> (k, d), (k,).
 
-    Λ = ((1 - ε) Σ + ε I)⁻¹, w_c = Λ μ_c, b_c = -½ μ_cᵀ Λ μ_c; all classes are as likely. ε holds directions
-    in which features never vary, which are many after a ReLU.
+    Λ = ((1 - ε) Σ + ε v I)⁻¹, w_c = Λ μ_c, b_c = -½ μ_cᵀ Λ μ_c; all classes are as likely. ε holds
+    directions in which features never vary, which are many after a ReLU; v, their mean variance, makes it
+    the same in every unit of the features.
     """
     shrunk = (1 - shrinkage) * covariance
-    shrunk.diagonal().add_(shrinkage)
+    shrunk.diagonal().add_(shrinkage * covariance.diagonal().mean().clamp(min=1e-12))
     weights = torch.cholesky_solve(means.T, torch.linalg.cholesky(shrunk)).T.contiguous()
     return weights, -(means * weights).sum(dim=1) / 2
 

@@ -1,0 +1,134 @@
+"""Another learner or detector for a model, on the network that it has, where that will do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from shels.courses import Fit
+from shels.data.preparation import prepare_for
+from shels.data.splits import hold_out, match_class
+from shels.drift import Look
+from shels.errors import ModelFileError, SettingsError
+from shels.learner import assembled
+from shels.rivals.learners.registry import method_of
+from shels.rivals.pairing import detector_name, paired
+from shels.runs import Check
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from shels.config import Settings
+    from shels.data.samples import DataSet, Samples
+    from shels.home import Home
+    from shels.learner import Learner
+
+
+@dataclass(frozen=True, eq=False)
+class Refit:
+    """What a model is to become: other settings than it has, for the network that it has."""
+
+    learner: Learner
+    settings: Settings
+
+    def fitted(self, data: DataSet | None) -> Learner:
+        """Return the learner with these settings, fitted on the samples that the model was trained on.
+
+        data: where they are looked for. Raises SettingsError where it takes a new training.
+        """
+        self._check_network()
+        samples = None if data is None else self._samples(data)
+        if samples is None:
+            raise self._refusal("the stream does not come with the samples that the model was trained on")
+        share = self.settings.training.validation_share
+        training, held = (samples.take(index) for index in hold_out(samples, share, self.learner.seed))
+        if not self._is_what_it_learned(training, held):
+            raise self._refusal("the stream's training part is not what the model was trained on")
+        old = self.learner
+        about = (old.network, training, held, old.preparation, self.settings, old.seed, _went(old))
+        return replace(assembled(*about), novel_label=old.novel_label)
+
+    def _check_network(self) -> None:
+        """Refuse a network that was trained otherwise, or changed since."""
+        old, new = self.learner.settings, self.settings
+        if self.learner.report.get("taken_in") or self.learner.taught != self.learner.classes:
+            raise self._refusal("the model's classes were changed since it was trained")
+        first = [method_of(each.accommodation).about_first() for each in (old, new)]
+        if (old.network, old.training, first[0]) != (new.network, new.training, first[1]):
+            raise self._refusal(f"learner {new.accommodation.kind} takes a network that is trained otherwise")
+
+    def _samples(self, data: DataSet) -> Samples | None:
+        """Return the training samples of the model's classes, None where one of them is not there."""
+        places = [match_class(name, data.train.classes) for name in self.learner.classes]
+        names = [data.train.classes[place] for place in places if place is not None]
+        if len(names) < len(places):
+            return None
+        return replace(data.train.only(names), classes=self.learner.classes)
+
+    def _is_what_it_learned(self, training: Samples, held: Samples) -> bool:
+        """Return whether these are the samples of the first training, divided as they were then."""
+        old, report = self.learner, self.learner.report
+        if [len(training), len(held)] != [report["training_samples"], report["held_out_samples"]]:
+            return False
+        now, then = prepare_for(training.inputs, self.settings.network), old.preparation
+        look = Look.fit(training.inputs, training.labels)
+        was = look if old.look is None else old.look
+        return _alike([now.mean, now.sd, look.low, look.high], [then.mean, then.sd, was.low, was.high])
+
+    def _refusal(self, why: str) -> SettingsError:
+        old, new = (
+            (each.accommodation.kind, detector_name(each)) for each in (self.learner.settings, self.settings)
+        )
+        return SettingsError(
+            f"{why}; the model has learner {old[0]} and detector {old[1]}: train the model with --detector "
+            f"{new[1]} --learner {new[0]}"
+        )
+
+
+def refit(learner: Learner, name: str | None, detector: str | None, data: str) -> Refit | None:
+    """Return what a model must become to have the learner and the detector of these names; None if it has.
+
+    data: the stream, for which the learner may have numbers of its own. Raises SettingsError where the two
+    cannot work together.
+    """
+    old = learner.settings
+    new = paired(old, name, detector, data)
+    pairs = [(each.accommodation.kind, detector_name(each)) for each in (old, new)]
+    return None if pairs[0] == pairs[1] else Refit(learner, new)
+
+
+def commit(home: Home, learner: Learner) -> int:
+    """Make a refitted learner the version in use, say so in the log, and return its number."""
+    version = home.commit(learner)
+    kind, told = learner.settings.accommodation.kind, detector_name(learner.settings)
+    home.record({"kind": "refitted", "batch": "", "learner": kind, "detector": told, "version": version})
+    return version
+
+
+def require_unchanged(home: Home, version: int | None) -> None:
+    """Raise where another run changed a home since it was at this version, None for no home yet."""
+    if (home.version if home.exists else None) != version:
+        raise ModelFileError(f"{home.directory} was changed by another run meanwhile; run this again")
+
+
+def _went(learner: Learner) -> Fit:
+    """Return how the model's training went, from what it tells of itself."""
+    report = learner.report
+    checks = tuple(Check(**check) for check in report["checks"])
+    return Fit(checks, Check(**report["best"]), report["stopped_early"], report["seconds"])
+
+
+def _alike(now: Sequence[Tensor | None], then: Sequence[Tensor | None]) -> bool:
+    """Return whether all numbers are the same, up to rounding; None is like None alone."""
+    pairs = [
+        tuple(each if each is None else each.cpu() for each in two) for two in zip(now, then, strict=True)
+    ]
+    return all(
+        one is other
+        if one is None or other is None
+        else one.shape == other.shape and torch.allclose(one, other)
+        for one, other in pairs
+    )
