@@ -173,8 +173,8 @@ class Standing:
         for row in self.rows.values():
             row.now = ""
         doing = "loading" if advance.kind == "loading" else "measuring"
-        if advance.kind == "training":
-            doing = f"training {100 * advance.share:.0f} %"
+        if advance.kind in ("training", "learning"):
+            doing = f"{advance.kind} {100 * advance.share:.0f} %"
         for trial in self._under_way():
             self._row(trial).now = doing
 
@@ -185,6 +185,7 @@ class _Stack:
 
     first, share: the share of their work that was done when it was first told, and the last time.
     began, told: when that was. training: whether it is past loading, from where on the pace counts.
+    learning: whether the training is over, and classes are taken in one by one.
     """
 
     trials: tuple[Trial, ...]
@@ -193,16 +194,21 @@ class _Stack:
     began: float = 0.0
     told: float = 0.0
     training: bool = False
+    learning: bool = False
 
     def after(self, advance: Advance, now: float) -> _Stack:
         """Return how it stands after more was told; other trials are another stack.
 
         Loading data says nothing of the pace, and of a training that was resumed a share was done before.
+        Learning class by class, after the training, has a pace of its own.
         """
-        if advance.trials == self.trials and self.training:
+        begins = advance.kind == "learning" and not self.learning
+        if advance.trials == self.trials and self.training and not begins:
             return replace(self, share=max(self.share, advance.share), told=now)
-        training = advance.kind != "loading"
-        return _Stack(advance.trials, advance.share, advance.share, now, now, training)
+        training, start = advance.kind != "loading", 0.0 if begins else advance.share
+        return _Stack(
+            advance.trials, start, advance.share, self.told if begins else now, now, training, begins
+        )
 
     def total(self) -> float | None:
         """Return the seconds that all of the work takes at this pace; None before there is one."""

@@ -101,8 +101,8 @@ def _across(known: str, novel: str) -> Experiment:
     return Experiment(f"across/{known}-{novel}", title, known, novel, False, settings)
 
 
-def _incremental(name: str, short: str, known_count: int, novel_count: int) -> Experiment:
-    title = f"{short}: {known_count} classes known, {novel_count} more learned one by one"
+def _incremental(name: str, short: str, known_count: int, novel_count: int, note: str = "") -> Experiment:
+    title = f"{short}: {known_count} classes known, {novel_count} more learned one by one{note}"
     settings = PAPER.get(name, _DIGITS_SETTINGS)
     return Experiment(
         f"incremental/{name}", title, name, name, True, settings, known_count, novel_count, "learning"
@@ -145,7 +145,7 @@ _DIGITS = (
         _DIGITS_SETTINGS,
         5,
     ),
-    _incremental("digits", "digits (needs no download; not in the paper)", 7, 3),
+    _incremental("digits", "digits", 7, 3, " (needs no download; not in the paper)"),
 )
 
 CATALOGUE: dict[str, Experiment] = {each.name: each for each in (*_PAPER, *_DIGITS)}

@@ -171,8 +171,9 @@ class _Trained:
         work: Sequence[Work],
         figures: Mapping[str, Figures | ShelsError],
         clock: _Clock,
+        share: float = 1.0,
     ) -> Iterator[Advance]:
-        """Write the results of some trials, and tell of each."""
+        """Write the results of some trials, and tell of each. share: how much of all the work is done."""
         spent = self.spent | {name: value / len(work) for name, value in clock.seconds.items()}
         for trial, _, fit in work:
             found = figures[trial.key]
@@ -181,7 +182,7 @@ class _Trained:
                 continue
             result = _result(trial, found, fit, spent, self.data.device)
             self.records.append(result)
-            yield Advance("finished", self.trials, 1.0, result)
+            yield Advance("finished", self.trials, share, result)
 
 
 def _stack(stack: Sequence[Training], data: _Loaded, records: Records) -> Iterator[Advance]:
@@ -250,7 +251,7 @@ def _learning(trained: _Trained) -> Iterator[Advance]:
             yield Advance("failed", tuple(trial for trial, _, _ in group), message=_reason(error))
             continue
         clock.lap("learning class by class")
-        yield from trained.recorded(group, figures, clock)
+        yield from trained.recorded(group, figures, clock, (number + 1) / len(groups))
 
 
 def _reason(error: Exception) -> str:

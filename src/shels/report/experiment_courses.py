@@ -53,7 +53,7 @@ def _together(found: Mapping[Study, Mapping[str, Course]], titles: Sequence[str]
     def draw(canvas: Canvas) -> None:
         panels = list(canvas.subplots(down, across, squeeze=False, sharey=True).flat)
         for axes, (study, drawn) in zip(panels, found.items(), strict=False):
-            for title, line in drawn.items():
+            for title, line in reversed([*drawn.items()]):  # the first method lies on top
                 _line(axes, line, colour(titles.index(title)))
             _plain(axes, drawn)
             axes.set_title(label(study.short, 40), color=INK)

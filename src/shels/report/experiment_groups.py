@@ -126,7 +126,6 @@ class Study:
     def short(self) -> str:
         """The title's beginning, enough beside others of its family."""
         start = self.title.partition(":")[0]
-        start = start.partition(" (")[0] if self.name in CATALOGUE else start
         return start.replace(" known", "\N{NO-BREAK SPACE}known").replace(" novel", "\N{NO-BREAK SPACE}novel")
 
     @property
