@@ -21,6 +21,7 @@ from shels.data import sources
 from shels.experiments import engine
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.methods import METHODS
+from shels.experiments.outcomes import Advance
 from shels.experiments.records import Records
 from shels.experiments.trials import LEARNING_MEASURES, MEASURES, TrialResult
 
@@ -67,18 +68,18 @@ class Engine:
         finished = 0
         for key in dict.fromkeys((trial.experiment, trial.method) for trial in trials):
             stack = tuple(trial for trial in trials if (trial.experiment, trial.method) == key)
-            yield engine.Advance("loading", stack)
-            yield engine.Advance("training", stack, 0.5)
+            yield Advance("loading", stack)
+            yield Advance("training", stack, 0.5)
             if key[0] in self.fail:
-                yield engine.Advance("failed", stack, message="the loss became nan")
+                yield Advance("failed", stack, message="the loss became nan")
                 continue
-            yield engine.Advance("measuring", stack, 0.9)
+            yield Advance("measuring", stack, 0.9)
             for trial in stack:
                 if finished == self.stop_after:
                     raise KeyboardInterrupt
                 finished += 1
                 records.append(result_of(trial))
-                yield engine.Advance("finished", (trial,), 1.0, result_of(trial))
+                yield Advance("finished", (trial,), 1.0, result_of(trial))
 
 
 @pytest.fixture
@@ -409,13 +410,13 @@ def test_in_a_terminal_the_table_stays_in_place(tmp_path, pretend, terminal):
 def test_the_live_table_tells_what_goes_on_beside_what_was_published(tmp_path, terminal):
     trials = [*trials_of("within/fmnist"), *trials_of("within/digits")]
     board = boards.Board(Standing(trials, Records(tmp_path)), quiet=False)
-    board.take(engine.Advance("training", tuple(trials[:3]), 0.43))
+    board.take(Advance("training", tuple(trials[:3]), 0.43))
     shown = _shown(terminal, board)
     assert "shels, training 43 %" in shown
     assert "77.7±2.7" in shown
     assert "shels, waiting" in shown
     assert "0 of 6 trials done" in shown
-    board.take(engine.Advance("finished", tuple(trials[:1]), 1.0, result_of(trials[0])))
+    board.take(Advance("finished", tuple(trials[:1]), 1.0, result_of(trials[0])))
     assert "1/3" in _shown(terminal, board)
 
 
@@ -423,7 +424,7 @@ def test_a_mean_within_the_published_interval_is_marked(tmp_path, terminal):
     trial = trials_of("within/fmnist", count=1)[0]
     board = boards.Board(Standing([trial], Records(tmp_path)), quiet=False)
     result = replace(result_of(trial), metrics=dict(zip(MEASURES, (0.7768, 0.6, 0.9, 0.79), strict=True)))
-    board.take(engine.Advance("finished", (trial,), 1.0, result))
+    board.take(Advance("finished", (trial,), 1.0, result))
     shown = _shown(terminal, board)
     assert "✓77.7±2.7" in shown
     assert shown.count("✓") == 3
@@ -433,7 +434,7 @@ def test_rows_that_do_not_fit_give_way_to_those_under_way(tmp_path, terminal):
     names = [each.name for each in CATALOGUE.values() if each.task == "detection"]
     trials = [trial for name in names for trial in trials_of(name, count=1)]
     board = boards.Board(Standing(trials, Records(tmp_path)), quiet=False)
-    board.take(engine.Advance("training", (trials[-1],), 0.2))
+    board.take(Advance("training", (trials[-1],), 0.2))
     shown = _shown(terminal, board)
     assert trials[-1].experiment in shown
     assert "and 6 more rows; 0 of all 14 are done" in shown
@@ -454,18 +455,18 @@ def test_time_left_comes_from_finished_trials_and_the_pace_of_the_stack(tmp_path
     assert standing.left() == (0, 6)
     assert time_line(standing).endswith("time left not known yet")
     stack = tuple(digits[:2])
-    standing.take(engine.Advance("loading", stack))
+    standing.take(Advance("loading", stack))
     clock.now += 50  # loading does not count
-    standing.take(engine.Advance("training", stack, 0.2))
+    standing.take(Advance("training", stack, 0.2))
     clock.now += 6
-    standing.take(engine.Advance("training", stack, 0.5))
+    standing.take(Advance("training", stack, 0.5))
     assert standing.left() == pytest.approx((10 + 2 * 10, 2))  # 20 s for two: ten left, ten for each to come
     clock.now += 10
     for trial in stack:
-        standing.take(engine.Advance("finished", (trial,), 1.0, result_of(trial, seconds=7)))
+        standing.take(Advance("finished", (trial,), 1.0, result_of(trial, seconds=7)))
     assert standing.left() == pytest.approx((14, 2))
     assert time_line(standing).endswith("over 14 s left: nothing is known yet of 2 trials")
-    standing.take(engine.Advance("failed", tuple(fmnist), message="no"))
+    standing.take(Advance("failed", tuple(fmnist), message="no"))
     assert standing.left() == pytest.approx((14, 0))
     assert time_line(standing) == "2 of 6 trials done, 1 min 06 s so far, about 14 s left"
 
@@ -473,9 +474,9 @@ def test_time_left_comes_from_finished_trials_and_the_pace_of_the_stack(tmp_path
 def test_the_share_counts_the_stack_under_way(tmp_path):
     trials = trials_of("within/digits", count=4)
     standing = Standing(trials, Records(tmp_path))
-    standing.take(engine.Advance("training", tuple(trials[:2]), 0.5))
+    standing.take(Advance("training", tuple(trials[:2]), 0.5))
     assert standing.share == 0.25
-    standing.take(engine.Advance("finished", tuple(trials[:1]), 1.0, result_of(trials[0])))
+    standing.take(Advance("finished", tuple(trials[:1]), 1.0, result_of(trials[0])))
     assert standing.share == pytest.approx(0.375)
 
 
@@ -508,7 +509,7 @@ def test_the_document_gives_each_experiment_its_own_measures(tmp_path):
     learning = trials_of("incremental/digits", "gaussian", count=2)
     standing = Standing([*trials_of("within/fmnist", count=1), *learning], Records(tmp_path))
     for trial in learning:
-        standing.take(engine.Advance("finished", (trial,), 1.0, learned(trial)))
+        standing.take(Advance("finished", (trial,), 1.0, learned(trial)))
     first, second = (row["metrics"] for row in document_of(standing)["rows"])
     assert tuple(first) == MEASURES
     assert tuple(second) == LEARNING_MEASURES
@@ -523,7 +524,7 @@ def test_detection_and_learning_have_a_table_each_that_fits(tmp_path, monkeypatc
     learning = [*trials_of("incremental/fmnist", "gdumb-scratch"), *trials_of("incremental/gtsrb", "joint")]
     board = boards.Board(Standing([*trials_of("within/fmnist"), *learning], Records(tmp_path)), quiet=False)
     for trial in learning[:3]:
-        board.take(engine.Advance("finished", (trial,), 1.0, learned(trial)))
+        board.take(Advance("finished", (trial,), 1.0, learned(trial)))
     lines = _shown(console, board).splitlines()
     assert len(lines) <= 24
     heads = [line.split() for line in lines if line.strip().startswith("experiment")]
@@ -540,7 +541,7 @@ def test_rows_of_both_kinds_that_do_not_fit_give_way_to_those_under_way(tmp_path
     ways = {"detection": "shels", "learning": "gaussian"}
     trials = [trial for name, each in CATALOGUE.items() for trial in trials_of(name, ways[each.task], 1)]
     board = boards.Board(Standing(trials, Records(tmp_path)), quiet=False)
-    board.take(engine.Advance("training", (trials[-1],), 0.2))
+    board.take(Advance("training", (trials[-1],), 0.2))
     shown = _shown(terminal, board)
     assert trials[-1].experiment in shown
     assert f"0 of all {len(trials)} are done" in shown
@@ -550,7 +551,7 @@ def test_rows_of_both_kinds_that_do_not_fit_give_way_to_those_under_way(tmp_path
 def test_the_table_of_learning_that_stays_has_no_word_of_published_figures(tmp_path, capsys, terminal):
     trials = trials_of("incremental/mnist", "slda", count=1)
     board = boards.Board(Standing(trials, Records(tmp_path)), quiet=False)
-    board.take(engine.Advance("finished", tuple(trials), 1.0, learned(trials[0])))
+    board.take(Advance("finished", tuple(trials), 1.0, learned(trials[0])))
     board.final()
     assert capsys.readouterr().out.strip() == boards.LEGEND
     assert "90.0" in terminal.file.getvalue()

@@ -2,47 +2,28 @@
 
 from __future__ import annotations
 
-import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
-from shels import __version__, runtime
+from shels import runtime
 from shels.courses import Fit, Progress, TrialTraining
 from shels.data.samples import DataSet
 from shels.errors import ShelsError
-from shels.experiments.incremental import Work, by_method, learn_classes
-from shels.experiments.measuring import Figures, measure
-from shels.experiments.methods import METHODS, start_of
+from shels.experiments.methods import start_of
+from shels.experiments.outcomes import Advance, Clock, Trained, detection, learning, reason
 from shels.experiments.preparing import Training, prepared, require_classes, training_key
 from shels.experiments.records import Records
-from shels.experiments.trials import Trial, TrialResult
+from shels.experiments.trials import Trial
 from shels.runs import Checkpoint
 from shels.tasks import following
 from shels.training import fit_trials, planned
 
 Source: TypeAlias = Callable[[str, int | None], DataSet]
 """Gives a data set by its name, at the image size that a trial needs where its images have many sizes."""
-
-
-@dataclass(frozen=True)
-class Advance:
-    """What a watcher of a run is told.
-
-    trials: those that are trained together now. share: how much of their work is done, 0-1.
-    result: kind "finished" comes once for each trial, with its result, after the result is on disk.
-    message: kind "failed" says why these trials have no result; the run goes on with others.
-    """
-
-    kind: Literal["loading", "training", "measuring", "learning", "finished", "failed"]
-    trials: tuple[Trial, ...]
-    share: float = 0.0
-    result: TrialResult | None = None
-    message: str = ""
 
 
 def run(
@@ -144,51 +125,10 @@ class _Loaded:
             yield self.trainings[start : start + width]
 
 
-@dataclass(frozen=True, eq=False)
-class _Trained:
-    """A stack after its training: what all of its results have in common.
-
-    pairs: trainings that went well, and how. spent: seconds of each trial so far, by stage.
-    """
-
-    pairs: Sequence[tuple[Training, Fit]]
-    trials: tuple[Trial, ...]
-    data: _Loaded
-    records: Records
-    spent: dict[str, float]
-
-    def with_task(self, task: str) -> list[Work]:
-        """Return the trials that have this task."""
-        return [
-            (trial, training, fit)
-            for training, fit in self.pairs
-            for trial in training.trials
-            if METHODS[trial.method].task == task
-        ]
-
-    def recorded(
-        self,
-        work: Sequence[Work],
-        figures: Mapping[str, Figures | ShelsError],
-        clock: _Clock,
-        share: float = 1.0,
-    ) -> Iterator[Advance]:
-        """Write the results of some trials, and tell of each. share: how much of all the work is done."""
-        spent = self.spent | {name: value / len(work) for name, value in clock.seconds.items()}
-        for trial, _, fit in work:
-            found = figures[trial.key]
-            if isinstance(found, ShelsError):
-                yield Advance("failed", (trial,), message=str(found))
-                continue
-            result = _result(trial, found, fit, spent, self.data.device)
-            self.records.append(result)
-            yield Advance("finished", self.trials, share, result)
-
-
 def _stack(stack: Sequence[Training], data: _Loaded, records: Records) -> Iterator[Advance]:
     """Train a stack, then measure and record each of its trials."""
     trials = tuple(trial for training in stack for trial in training.trials)
-    clock = _Clock(loading=data.seconds * len(stack))
+    clock = Clock(loading=data.seconds * len(stack))
     went: list[Fit] = []
 
     def train(tell: Callable[[float], None]) -> None:
@@ -198,7 +138,7 @@ def _stack(stack: Sequence[Training], data: _Loaded, records: Records) -> Iterat
         for share in following(train):
             yield Advance("training", trials, share)
     except (ShelsError, torch.OutOfMemoryError) as error:
-        yield Advance("failed", trials, message=_reason(error))
+        yield Advance("failed", trials, message=reason(error))
         return
     clock.lap("training")
     pairs = list(zip(stack, went, strict=True))
@@ -207,72 +147,11 @@ def _stack(stack: Sequence[Training], data: _Loaded, records: Records) -> Iterat
             yield Advance("failed", tuple(training.trials), message=str(fit.error))
     good = [pair for pair in pairs if pair[1].error is None]
     spent = {name: value / len(trials) for name, value in clock.seconds.items()}
-    trained = _Trained(good, trials, data, records, spent)
-    yield from _detection(trained)
-    yield from _learning(trained)
+    trained = Trained(good, trials, data, records, spent)
+    yield from detection(trained)
+    yield from learning(trained)
     for training, _ in good:
         _checkpoint_path(records, training.trials[0]).unlink(missing_ok=True)
-
-
-def _detection(trained: _Trained) -> Iterator[Advance]:
-    """Measure and record the trials that tell novel samples from known ones."""
-    work, clock = trained.with_task("detection"), _Clock()
-    if not work:
-        return
-    yield Advance("measuring", trained.trials, 1.0)
-    asked = {trial.key for trial, _, _ in work}
-    mine = [(each, [t for t in each.trials if t.key in asked]) for each, _ in trained.pairs]
-    try:
-        figures = _measured([replace(each, trials=ts) for each, ts in mine if ts], trained.data, clock)
-    except (ShelsError, torch.OutOfMemoryError) as error:
-        yield Advance("failed", tuple(trial for trial, _, _ in work), message=_reason(error))
-        return
-    yield from trained.recorded(work, figures, clock)
-
-
-def _learning(trained: _Trained) -> Iterator[Advance]:
-    """Let the other trials learn class by class, one method after another, each recorded when it is done."""
-    data = trained.data
-    groups = by_method(trained.with_task("learning"))
-    for number, group in enumerate(groups):
-        clock, figures = _Clock(), dict[str, Figures | ShelsError]()
-
-        def learn(
-            tell: Callable[[float], None],
-            group: Sequence[Work] = group,
-            figures: dict[str, Figures | ShelsError] = figures,
-        ) -> None:
-            figures |= learn_classes(group, data.known, data.tests[data.known.name], tell)
-
-        try:
-            for share in following(learn):
-                yield Advance("learning", trained.trials, (number + share) / len(groups))
-        except (ShelsError, torch.OutOfMemoryError) as error:
-            yield Advance("failed", tuple(trial for trial, _, _ in group), message=_reason(error))
-            continue
-        clock.lap("learning class by class")
-        yield from trained.recorded(group, figures, clock, (number + 1) / len(groups))
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, torch.OutOfMemoryError):
-        return "a single trial does not fit into the memory of the GPU; use a larger one, or the CPU"
-    return str(error)
-
-
-def _measured(stack: Sequence[Training], data: _Loaded, clock: _Clock) -> dict[str, Figures | ShelsError]:
-    """Return the figures of every trial; a stack whose features do not fit into memory is split."""
-    if not stack:
-        return {}
-    try:
-        precision = getattr(torch, stack[0].trials[0].precision)
-        return measure(stack, data.known, data.sets, data.tests, precision, clock.lap)
-    except torch.OutOfMemoryError:
-        if len(stack) == 1:
-            raise
-    torch.cuda.empty_cache()
-    half = len(stack) // 2
-    return _measured(stack[:half], data, clock) | _measured(stack[half:], data, clock)
 
 
 def _train(stack: Sequence[Training], records: Records, tell: Callable[[float], None]) -> list[Fit]:
@@ -305,47 +184,3 @@ def _train(stack: Sequence[Training], records: Records, tell: Callable[[float], 
 
 def _checkpoint_path(records: Records, trial: Trial) -> Path:
     return records.directory / "unfinished" / f"{training_key(trial)}.safetensors"
-
-
-class _Clock:
-    """Seconds by stage."""
-
-    def __init__(self, **seconds: float) -> None:
-        self.seconds, self._last = dict(seconds), time.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        """Count the time since the last lap to a stage."""
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        now = time.perf_counter()
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
-        self._last = now
-
-
-def _result(
-    trial: Trial, measured: Figures, fit: Fit, stages: Mapping[str, float], device: torch.device
-) -> TrialResult:
-    """Return the record of a trial; its seconds are its share of those of all that it ran with."""
-    tf32 = device.type == "cuda" and trial.precision == "float32"
-    details = measured.details | {
-        "checks": [vars(check) for check in fit.checks],
-        "best_epoch": fit.best.epoch,
-        "stages": dict(stages),
-        "stacked": fit.together,
-        "precision": "TF32" if tf32 else trial.precision,
-    }
-    return TrialResult(
-        trial, measured.metrics, sum(stages.values()), _device_name(device), versions(), details
-    )
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a result depends on."""
-    return {"shels": __version__, "torch": torch.__version__, "python": platform.python_version()}
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    name = platform.processor() or platform.machine()
-    return f"{name} CPU, {torch.get_num_threads()} threads"
