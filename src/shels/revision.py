@@ -208,7 +208,10 @@ def _detector(
         part = (new.views(kept.inputs.cpu()), kept.labels.to(new.device))
         fresh = replace(judge.detector, head=head or judge.detector.head, state={})
         return Judge.anew(fresh, naming, judge.rule, part, held)
-    score = judge.detector.add_class(new.views(training.inputs), head)
+    if judge.detector.remembers:
+        score = judge.detector.add_class(new.views(training.inputs), head)
+    else:  # it knows the last layer alone, which may see more features than before
+        score = replace(judge.detector, head=head or judge.detector.head)
     return judge.grown(score, naming, held)
 
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sklearn.base import clone
 
 from shels.config import OWN, Adam, AgsCl, MeanMinusSd, NetworkSettings, Settings, TrainingSettings
 from shels.data.samples import Samples
 from shels.errors import AccommodationError, SettingsError
+from shels.estimator import OpenWorldClassifier
 from shels.learner import Learner, learn
 from shels.presets import DEFAULT
 from shels.rivals.judge import Judge
@@ -114,12 +116,14 @@ PAIRS = [
     ("fecam", "relative-mahalanobis"),
     ("ewc", "max-logit"),
     ("penalty", "msp"),
+    ("proximal", "energy"),
     ("gdumb", "energy"),
     ("joint", "vim"),
     ("shels-gdumb", "shels"),
 ]
 QUICK = {
     "penalty": {"beta": 1.0, "rate_divisor": 1.0, "epochs": 60},
+    "proximal": {"steps": 100, "grow": 130},  # more than are free
     "gdumb": {"share": 0.3},
     "shels-gdumb": {"share": 0.3, "learning_rate": 3e-3},
 }
@@ -208,6 +212,24 @@ def test_a_pair_says_that_it_cannot_unlearn_or_merge_and_can_rename(taught):
     assert renamed.classes == (0, 1, 2, "three")
     inputs = cloud([3], 5, 7).inputs
     assert torch.equal(renamed.judge(inputs).score, after.judge(inputs).score)
+
+
+def test_units_that_a_new_class_brings_are_seen_by_the_score_too(taught):
+    before, after = taught("proximal", "energy")
+    widths = [each.detector.detector.head.width for each in (before, after)]
+    assert widths[1] > widths[0]
+    assert after.detector.means.shape == (4, widths[1])
+    assert not after.detector.means[:3, widths[0] :].any()
+
+
+def test_a_classifier_in_python_takes_a_pair_by_its_settings():
+    settings, known = paired(TINY, "slda", "knn"), cloud([0, 1, 2], 60, 0)
+    made = clone(OpenWorldClassifier(settings=settings, random_state=0, device="cpu"))
+    assert made.get_params()["settings"] == settings
+    made.fit(known.inputs.numpy(), known.labels.numpy())
+    assert isinstance(made.learner_.detector, Judge)
+    made.accommodate(cloud([3], 60, 1).inputs.numpy(), 3)
+    assert (made.predict(cloud([3], 40, 4).inputs.numpy()) == 3).mean() > 0.5
 
 
 def test_learning_refuses_a_pair_before_it_looks_at_the_samples():

@@ -109,13 +109,15 @@ class Judge:
             about = torch.cat([row - row.mean() for row in old])
             chosen = chosen.mean() + about * (1 + 1 / len(chosen)) ** 0.5
         warn_of_few(len(chosen), self.rule)
+        added = views.high.shape[1] - self.means.shape[1]  # units that the new class brought
+        means = torch.nn.functional.pad(self.means, (0, added))
         return replace(
             self,
             detector=detector,
             naming=naming,
             thresholds=torch.cat([self.thresholds, threshold(self.rule, chosen, chosen)[None]]),
             calibration=padded([*old, chosen]),
-            means=torch.cat([self.means, views.high.mean(dim=0, keepdim=True)]),
+            means=torch.cat([means, views.high.mean(dim=0, keepdim=True)]),
         )
 
     @staticmethod
