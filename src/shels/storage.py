@@ -199,7 +199,7 @@ _SCORE = "score/"
 
 
 def _judge_parts(judge: Judge) -> dict[str, Tensor]:
-    own = {"thresholds": judge.thresholds, "calibration": judge.calibration, "means": judge.means}
+    own = {name: getattr(judge, name) for name in ("thresholds", "calibration", "means", "among")}
     score = {_SCORE + name: value for name, value in judge.detector.tensors().items()}
     return own | {"width": torch.tensor(judge.width)} | score
 
@@ -213,11 +213,12 @@ def _judge(parts: dict[str, dict[str, Tensor]], settings: Settings, network: Net
     score = SCORES[score_name(settings)].make.from_tensors(Head.of(network.head), state)
     shape = tuple(held["calibration"].shape)
     fits = len(shape) == 2 and shape[0] == len(held["thresholds"]) == len(held["means"]) == classes
+    fits = fits and held["among"].shape == (classes,)
     if not fits or not held["thresholds"].isfinite().all():
         raise ModelFileError(f"the detector file: thresholds and calibration do not fit {classes} classes")
     naming = method.naming(network, memory)
-    numbers = (held["thresholds"], held["calibration"], held["means"], int(held["width"]))
-    return Judge(score, naming, settings.rule, *numbers)
+    own = {name: held[name] for name in ("thresholds", "calibration", "means", "among")}
+    return Judge(score, naming, settings.rule, width=int(held["width"]), **own)
 
 
 def _preparation(document: dict[str, Any], parts: dict[str, Tensor]) -> Preparation:

@@ -165,3 +165,15 @@ def test_a_judge_made_anew_sets_a_threshold_for_a_class_that_nothing_is_named_as
 
     made = Judge.anew(detector("max-logit", HEAD), never_the_third, MeanMinusSd(1.0), (views, labels), views)
     assert bool(made.thresholds.isfinite().all())
+
+
+def test_old_classes_are_scored_among_the_classes_that_were_known_when_their_thresholds_were_set():
+    made = judge("msp", AcceptShare(0.9))
+    grown_head = Head(torch.cat([HEAD.weight, torch.ones(1, 3) / 2]), torch.zeros(4), cosine=False)
+    grown = made.grown(made.detector.add_class(fourth(60, 1), grown_head), by_means, fourth(90, 2))
+    views, _ = cloud(300, 3)
+    old = grown.judge(views)
+    assert torch.equal(old.score, made.judge(views).score)  # a row more would take from every softmax
+    assert not torch.allclose(grown.detector.scores(views), old.score)
+    new = fourth(50, 4)
+    assert torch.equal(grown.judge(new).score, grown.detector.scores(new))

@@ -50,6 +50,11 @@ class Head:
         """How many features it sees, d."""
         return self.weight.shape[1]
 
+    def first(self, count: int) -> Head:
+        """Return the head of the first classes alone."""
+        bias = None if self.bias is None else self.bias[:count]
+        return Head(self.weight[:count], bias, self.cosine)
+
     def rows(self, high: Tensor) -> Tensor:
         """Return what the linear map is applied to: the features, of length 1 with cosines, (n, d)."""
         return unit(high) if self.cosine else high

@@ -36,8 +36,9 @@ class Judge:
     """Verdicts by a rival's score; a value: what adds a class gives a new judge.
 
     naming: what names the class. thresholds: (classes,). calibration: (classes, most), scores in rising
-    order, filled up with infinity. means: (classes, d), each class's mean high-level feature. width: how many
-    columns of what it sees are shared features; the rest are high-level.
+    order, filled up with infinity. means: (classes, d), each class's mean high-level feature. among:
+    (classes,), how many classes were known when each threshold was set. width: how many columns of what it
+    sees are shared features; the rest are high-level.
     """
 
     detector: Detector
@@ -46,6 +47,7 @@ class Judge:
     thresholds: Tensor
     calibration: Tensor
     means: Tensor
+    among: Tensor
     width: int
 
     @staticmethod
@@ -74,8 +76,8 @@ class Judge:
         name = naming or (lambda seen: fitted.head.logits(seen.high))
         classes = name(Views(*(view[:1] for view in views))).shape[1]
         means = signatures(views.high, labels.to(views.high.device), classes)
-        none = means.new_empty(0)
-        return Judge(fitted, name, rule, none, none, means, views.shared.shape[1])
+        none, among = means.new_empty(0), torch.full((classes,), classes, device=means.device)
+        return Judge(fitted, name, rule, none, none, means, among, views.shared.shape[1])
 
     def calibrated(self, training: Part, held_out: Part, names: Sequence[object] | None = None) -> Judge:
         """Return the judge with thresholds set on held-out samples; training ones help where they are few."""
@@ -118,6 +120,7 @@ class Judge:
             thresholds=torch.cat([self.thresholds, threshold(self.rule, chosen, chosen)[None]]),
             calibration=padded([*old, chosen]),
             means=torch.cat([means, views.high.mean(dim=0, keepdim=True)]),
+            among=torch.cat([self.among, self.among.new_tensor([len(self.means) + 1])]),
         )
 
     @staticmethod
@@ -143,9 +146,25 @@ class Judge:
 
     def judge(self, views: Views) -> Verdicts:
         """Return class or novel for each sample."""
-        score, predicted = self.detector.scores(views), self.naming(views).argmax(dim=1)
+        predicted = self.naming(views).argmax(dim=1)
+        score = self._scores(views, predicted)
         unlikely = p_values(self.calibration, score, predicted)
         return Verdicts(predicted, score, self.thresholds[predicted], unlikely)
+
+    def _scores(self, views: Views, predicted: Tensor) -> Tensor:
+        """Return the score of each sample, as it was when the threshold of its class was set: (n,).
+
+        A score of the last layer alone, such as a softmax, changes with every row that the layer gets; so a
+        class's samples are scored by the rows that there were.
+        """
+        scores = self.detector.scores(views)
+        if self.detector.remembers or not self.detector.reads_head:
+            return scores
+        for count in sorted(set(self.among.tolist()))[:-1]:
+            mine = (self.among[predicted] == count).nonzero()[:, 0]
+            then = replace(self.detector, head=self.detector.head.first(count))
+            scores[mine] = then.scores(Views(*(view[mine] for view in views)))
+        return scores
 
     # As other detectors are asked: features of both kinds side by side ------------------------------------
 
@@ -160,7 +179,7 @@ class Judge:
 
     def scores(self, features: Tensor) -> Tensor:
         """Return the familiarity of each sample: (n,)."""
-        return self.detector.scores(self.views(features))
+        return self.verdicts(features).score
 
     def class_scores(self, features: Tensor) -> Tensor:
         """Return the score of each class, by which it is named: (n, classes)."""
