@@ -202,7 +202,7 @@ def untold(method: str) -> AccommodationError:
 
 
 def by_products(network: Network) -> Naming:
-    """Return SHELS's naming: the products w_c · f of Eq. (4), whatever the head."""
+    """Return SHELS's naming: the products w_c · f, whatever the head."""
     weights = network.head.weight.detach()
     return lambda views: views.high @ weights.T
 

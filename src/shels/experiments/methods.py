@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -129,10 +129,15 @@ def _learning(each: Learning, way: Accommodation, name: str = "", title: str = "
     )
 
 
-_SCRATCH = _learning(LEARNERS["gdumb"], Gdumb(start="scratch"), "gdumb-scratch", "GDumb, from scratch")
-_LEARNING = tuple(_learning(each, each.settings()) for each in LEARNERS.values())
+def _learnings() -> Iterator[Method]:
+    """Give a method for each way to learn, GDumb's original protocol after the SHELS paper's."""
+    for name, each in LEARNERS.items():
+        yield _learning(each, each.settings())
+        if name == Gdumb.kind:
+            yield _learning(each, Gdumb(start="scratch"), "gdumb-scratch", "GDumb, from scratch")
 
-METHODS = {method.name: method for method in (*_TRAINED, *_POST_HOC, *_LEARNING, _SCRATCH)}
+
+METHODS = {method.name: method for method in (*_TRAINED, *_POST_HOC, *_learnings())}
 FAMILIES = {
     family: tuple(each for each in METHODS.values() if each.family == family)
     for family in dict.fromkeys(each.family for each in METHODS.values())

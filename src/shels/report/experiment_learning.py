@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shels.experiments.methods import METHODS
-from shels.experiments.published import TRIALS
 from shels.experiments.statistics import Summary, summary
 from shels.report.experiment_groups import Group, Study
-from shels.report.experiment_tables import few, figure, spread
+from shels.report.experiment_tables import figure, spread
 from shels.report.page import Cell, Table
 
 MEASURES = (
@@ -74,14 +73,11 @@ def introduction(studies: Sequence[Study]) -> str:
 
 
 def in_short(studies: Sequence[Study]) -> Iterator[str]:
-    """Give the best final accuracy of each experiment, and where few trials stand behind it."""
+    """Give the best final accuracy of each experiment."""
     told = [words for words in map(_best, studies) if words]
     aside = ", bounds aside" if any(study.rivals != study.groups for study in studies) else ""
     if told:
         yield f"Final accuracy after all classes were taken in{aside}: {'; '.join(told)}."
-    short = [words for words in map(_few, studies) if words]
-    if short:
-        yield f"Of learning class by class, fewer than {TRIALS} trials stand behind {'; '.join(short)}."
 
 
 def stages(study: Study) -> Table | None:
@@ -119,17 +115,6 @@ def _best(study: Study) -> str:
     words += f", the best of {len(found)} methods" if len(found) > 1 else ""
     first = next(iter(found))
     return words if first is best else f"{words} ({first.title} {_percent(found[first])})"
-
-
-def _few(study: Study) -> str:
-    """Return an experiment with the numbers of its trials, where these are few: MNIST (3), MNIST (3 to 5)."""
-    numbers = sorted({len(group.results) for group in study.groups if few(group)})
-    if not numbers:
-        return ""
-    between = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-    short = [group.title for group in study.groups if few(group)]
-    whose = "" if len(short) == len(study.groups) else f" with {', '.join(short)}"
-    return f"{study.short}{whose} ({between})"
 
 
 def _percent(found: Summary) -> str:

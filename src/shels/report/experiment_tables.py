@@ -8,7 +8,7 @@ from typing import Literal
 
 from shels.experiments.published import TRIALS, Published, published
 from shels.experiments.statistics import Comparison, Summary, stars
-from shels.report.experiment_groups import BASELINE, EXCLUSIVITY, Group, Study, method_title
+from shels.report.experiment_groups import BASELINE, EXCLUSIVITY, MEASURES, Group, Study, method_title
 from shels.report.page import Cell, Mark, Table
 from shels.report.trained import count
 
@@ -178,8 +178,8 @@ def significance(test: Comparison | None) -> str:
 
 
 def few(group: Group) -> bool:
-    """Tell whether a group rests on fewer trials than the paper's figures."""
-    return len(group.results) < TRIALS
+    """Tell whether a group rests on fewer trials than the paper's figures, where it prints any."""
+    return len(group.results) < TRIALS and group.measures == MEASURES
 
 
 # Rows --------------------------------------------------------------------------------------------------

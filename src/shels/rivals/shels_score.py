@@ -14,7 +14,7 @@ from shels.rivals.protocol import Detector
 
 @dataclass(frozen=True, eq=False)
 class ShelsScore(Detector):
-    """Score: max_c w_c · f, Eq. (4), whatever the head. Stores nothing."""
+    """Score: max_c w_c · f, whatever the head. Stores nothing."""
 
     name: ClassVar[str] = "shels"
 
