@@ -10,7 +10,7 @@ demo: .venv/.installed
 	$(BIN)/python -m shels demo --out demo
 
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff format --check .

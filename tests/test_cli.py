@@ -27,8 +27,9 @@ from shels.data.preparation import Preparation
 TRAIN = ["train", "digits", "--known", "0,1,2", "--device", "cpu"]
 
 
-def shels(*args):
-    return CliRunner().invoke(app, [str(arg) for arg in args])
+def shels(*args, columns=None):
+    env = None if columns is None else {"COLUMNS": str(columns)}
+    return CliRunner().invoke(app, [str(arg) for arg in args], env=env)
 
 
 def fails(code, *args):
@@ -249,7 +250,7 @@ def test_evaluate_writes_the_report_it_is_asked_for(model, tmp_path):
 
 
 def test_detect_gives_a_verdict_on_each_image(model, pictures):
-    result = shels("detect", model, pictures / "0", pictures / "7")
+    result = shels("detect", model, pictures / "0", pictures / "7", columns=160)
     assert result.exit_code == 0, result.output
     assert str(pictures / "0" / "0.png") in result.stdout
     assert result.stdout.splitlines()[-1].startswith("4 samples, ")
@@ -297,7 +298,7 @@ def test_data_lists_the_named_sets(tmp_path):
     present = {each["name"]: each["present"] for each in document["sets"]}
     assert present["digits"]
     assert not present["mnist"]
-    assert "comes with scikit-learn" in shels("data", "--data-dir", tmp_path).stdout
+    assert "comes with scikit-learn" in shels("data", "--data-dir", tmp_path, columns=160).stdout
 
 
 def test_download_passes_the_directory_on(tmp_path, monkeypatch):

@@ -22,8 +22,7 @@ from shels.courses import Progress
 from shels.curation import Curator
 from shels.data.samples import Label
 from shels.data.streams import StreamBatch
-from shels.detection import GaussianDetector
-from shels.errors import AccommodationError, DataError, SettingsError
+from shels.errors import AccommodationError, DataError, SettingsError, TrainingError
 from shels.home import Home
 from shels.learner import Learner
 from shels.proposals import Proposal, ProposalSettings, propose
@@ -249,7 +248,7 @@ class OpenWorldAgent:
             for now in progress:
                 if now.stage == "training":
                     yield self._progress(batch, facts, now)
-        except (DataError, SettingsError, AccommodationError) as error:
+        except (DataError, SettingsError, AccommodationError, TrainingError) as error:
             yield self._tell(DECLINED, batch, facts | {"reason": str(error)})
             return
         facts |= {"version": self.curator.version, "seconds": self.learner.report["taken_in"][-1]["seconds"]}
@@ -261,7 +260,7 @@ class OpenWorldAgent:
             return f"under {LEAST_IMAGES} images"
         if not _is_name(name):
             return "a class must be named by text or a number"
-        joins = isinstance(self.learner.detector, GaussianDetector)
+        joins = self.learner.joins
         if name in self.learner.classes and not joins:
             return f"it is said to be the known class {name!r}, to which this method cannot add"
         return ""

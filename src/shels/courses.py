@@ -104,7 +104,7 @@ class Course:
         places = [divmod(number, self.steps_per_epoch) for number in numbers]
         rows = torch.stack([self._order(epoch)[place] for epoch, place in places])
         rates = [self.settings.optimiser.rate(epoch) for epoch, _ in places]
-        seed = derived_seed(self.seed, "round", self.run.step)  # for dropout, the only draw in a step
+        seed = derived_seed(self.seed, "round", self.run.step)  # for what a step draws: dropout, replay
         return Plan(rows, (rows >= 0).sum(dim=1).tolist(), rates, seed)
 
     def _order(self, epoch: int) -> Tensor:

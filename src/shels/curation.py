@@ -20,7 +20,7 @@ from shels.learner import Learner
 
 _PROVISIONAL = re.compile(r"novel-([0-9]+)")
 _MOST_KEPT = 5000
-_CHANGES = ("accommodated", "renamed", "merged", "unlearned", "split", "rolled-back")
+_CHANGES = ("accommodated", "renamed", "merged", "unlearned", "split", "rolled-back", "refitted")
 
 
 class Curator:

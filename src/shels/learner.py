@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from shels import metrics, revision, runtime, storage
 from shels.batches import Rows, TrialData
-from shels.config import OWN, Gaussian, Settings, to_dict
+from shels.config import OWN, Gaussian, Proximal, Settings, to_dict
 from shels.courses import Fit, Progress
 from shels.data.preparation import Preparation, prepare_for
 from shels.data.samples import Label, Samples
@@ -61,12 +61,18 @@ class Learner:
     look: Look | None = None
     """The range of plain image statistics over the known classes, which tells drift from new classes."""
     memory: dict[str, Tensor] = field(default_factory=dict)
-    """What the way of taking in classes keeps of the old ones; no images."""
+    """What the way of taking in classes keeps of the old ones: statistics; with replay, images of theirs."""
 
     @property
     def device(self) -> torch.device:
         """Where the network computes."""
         return self.network.head.weight.device
+
+    @property
+    def joins(self) -> bool:
+        """Whether samples can be added to a class that it knows."""
+        gaussian = isinstance(self.settings.accommodation, Gaussian)
+        return gaussian and isinstance(self.detector, GaussianDetector)
 
     @torch.no_grad()
     def views(self, inputs: Tensor, batch_size: int | None = None) -> Views:
@@ -181,6 +187,7 @@ def learn(
         raise DataError(f"{samples.origin}: nothing can be held out; give every class 2 samples or more")
     training, validation = samples.take(training_index), samples.take(validation_index)
     preparation = prepare_for(training.inputs, settings.network)
+    method_of(settings.accommodation).check(preparation.shape, len(samples.classes))
     network = _network(settings, preparation.shape, len(samples.classes), seed, chain)
     network.to(runtime.device(device))
     preparation = preparation.to(runtime.device(device))
@@ -213,12 +220,18 @@ def _network(
     return build(settings.network, shape, classes, seed)
 
 
+def _first(settings: Settings) -> Any:
+    """Return what of the way to take in classes decides the first training, as checkpoints always had it."""
+    about = method_of(settings.accommodation).about_first()
+    return about[1] if about[:1] == (Proximal.kind,) else about or 0.0
+
+
 def _about(settings: Settings, network: Network, preparation: Preparation) -> list[Any]:
     """Return what tells this training from others on the same data, beside its settings for training."""
     numbers = [None if value is None else value.tolist() for value in (preparation.mean, preparation.sd)]
     return [
         to_dict(settings.network),
-        method_of(settings.accommodation).about_first(),
+        _first(settings),
         describe(network.body),
         preparation.shape,
         preparation.image_fit,

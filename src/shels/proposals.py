@@ -10,6 +10,8 @@ from torch import Tensor
 from shels.detection import Detector, GaussianDetector
 from shels.drift import Drift, judge_drift
 from shels.learner import Learner
+from shels.rivals.judge import Judge
+from shels.rivals.learners.registry import method_of
 from shels.separation import Separation, SeparationSettings, separate
 
 
@@ -66,11 +68,22 @@ def _places(learner: Learner, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         nearest = torch.cdist(rows, means).argmin(dim=1)
         return rows.cpu(), means.cpu(), nearest.cpu()
     rows = torch.nn.functional.normalize(views.high)
-    means = detector.weights if isinstance(detector, Detector) else detector.means
-    means = torch.nn.functional.normalize(means)
+    means = torch.nn.functional.normalize(_means(learner, detector))
     scale = rows.std(dim=0).clamp(min=1e-3).mean()
     predicted = detector.verdicts(detector.sees(views)).predicted
     return (rows / scale).cpu(), (means / scale).cpu(), predicted.cpu()
+
+
+def _means(learner: Learner, detector: Detector | Judge) -> Tensor:
+    """Return where the known classes lie among high-level features: (classes, d).
+
+    Where a training moves them and no sample is kept, the rows of the head follow and old means do not.
+    """
+    if isinstance(detector, Detector):
+        return detector.weights
+    method = method_of(learner.settings.accommodation)
+    moved = method.grows_head and method.stores != "old data"
+    return learner.network.head.weight.detach() if moved else detector.means
 
 
 def _drift(learner: Learner, inputs: Tensor, rows: Tensor, means: Tensor, predicted: Tensor) -> Drift | None:

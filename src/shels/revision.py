@@ -57,10 +57,18 @@ def accommodated(
     return taking.finish(None if taking.lesson is None else train(taking.lesson, progress))
 
 
-def taking_in(learner: Learner, inputs: Tensor, label: Label, *, seed: int | None = None) -> Taking:
-    """Return how a learner comes to know one class more."""
+def taking_in(
+    learner: Learner,
+    inputs: Tensor,
+    label: Label,
+    *,
+    seed: int | None = None,
+    groups: Tensor | None = None,
+) -> Taking:
+    """Return how a learner comes to know one class more. groups: (n,), samples that are held out together."""
     _check_label(learner, label)
-    inputs = _distinct(learner, inputs, label)
+    kept = _distinct(learner, inputs, label)
+    inputs, groups = inputs[kept], None if groups is None else groups[kept.cpu()]
     began = time.perf_counter()
     method = learner.settings.accommodation
     seen = learner.seen(inputs)
@@ -78,7 +86,9 @@ def taking_in(learner: Learner, inputs: Tensor, label: Label, *, seed: int | Non
         detector = learner.detector.grown(seen, len(learner.classes))
         new = replace(learner, detector=detector, classes=(*learner.classes, label))
         return Taking(None, lambda _: noted(new, {}))
-    return _taught(learner, inputs, label, _seed(learner, seed), noted)
+    labels = torch.zeros(len(inputs), dtype=torch.int64)
+    samples = Samples(inputs, labels, (label,), groups=groups, origin=f"class {label!r}")
+    return _taught(learner, samples, _seed(learner, seed), noted)
 
 
 def unlearned(learner: Learner, label: Label) -> Learner:
@@ -166,15 +176,9 @@ def _changed(learner: Learner, kind: str, **facts: Any) -> Learner:
 
 
 def _taught(
-    learner: Learner,
-    inputs: Tensor,
-    label: Label,
-    seed: int,
-    noted: Callable[[Learner, dict[str, Any]], Learner],
+    learner: Learner, samples: Samples, seed: int, noted: Callable[[Learner, dict[str, Any]], Learner]
 ) -> Taking:
     """Return how a class is learned by the learner's method, some samples held out for its threshold."""
-    labels = torch.zeros(len(inputs), dtype=torch.int64)
-    samples = Samples(inputs, labels, (label,), origin=f"class {label!r}")
     settings = learner.settings
     share = settings.training.validation_share
     training, apart = (samples.take(index) for index in hold_out(samples, share, seed))
@@ -185,7 +189,7 @@ def _taught(
         taken = lesson.finish(went) if isinstance(lesson, Lesson) and went is not None else lesson
         if isinstance(taken, Lesson):
             raise AccommodationError("the class was not trained yet; train the lesson first")
-        classes = (*learner.classes, label)
+        classes = (*learner.classes, *samples.classes)
         new = replace(learner, network=taken.network, memory=taken.memory, classes=classes)
         new = replace(new, taught=classes) if method.grows_head else new
         new.detector = _detector(learner, new, method, training, apart)
@@ -205,7 +209,7 @@ def _detector(
     head = Head.of(new.network.head) if method.grows_head else None
     if method.stores == "old data":  # all of it may have moved: begin anew on what is kept
         kept = kept_samples(new.memory, len(new.classes))
-        part = (new.views(kept.inputs.cpu()), kept.labels.to(new.device))
+        part = (new.views(kept.inputs), kept.labels.to(new.device))
         fresh = replace(judge.detector, head=head or judge.detector.head, state={})
         return Judge.anew(fresh, naming, judge.rule, part, held)
     if judge.detector.remembers:
@@ -238,7 +242,7 @@ def _check_label(learner: Learner, label: Label) -> None:
 
 
 def _distinct(learner: Learner, inputs: Tensor, label: Label) -> Tensor:
-    """Return the images once each, enough of them to learn from; a copy would vouch for its original."""
+    """Return where each image stands first, enough of them to learn from; copies would vouch for it: (n,)."""
     learner.preparation.check(inputs)
     check_inputs(inputs, f"the images of {label!r}")
     rows = inputs.cpu().contiguous().numpy()
@@ -250,13 +254,12 @@ def _distinct(learner: Learner, inputs: Tensor, label: Label) -> Tensor:
             UserWarning,
             stacklevel=4,
         )
-        inputs = inputs[sorted(first.values())]
-    if len(inputs) < LEAST_IMAGES:
+    if len(first) < LEAST_IMAGES:
         raise DataError(
-            f"a class is learned from {LEAST_IMAGES} different images or more, got {len(inputs)} of class "
+            f"a class is learned from {LEAST_IMAGES} different images or more, got {len(first)} of class "
             f"{label!r}; give more"
         )
-    return inputs
+    return torch.tensor(sorted(first.values()), device=inputs.device)
 
 
 def _warn_of_known(learner: Learner, seen: Tensor, label: Label) -> None:

@@ -33,11 +33,9 @@ from shels.errors import ModelFileError, ShelsError
 from shels.files import read_tensors, to_bytes, write_whole
 from shels.model.chains import describe, rebuild
 from shels.model.networks import Network, attach_head
-from shels.rivals.head import Head
 from shels.rivals.judge import Judge
-from shels.rivals.learners.registry import method_of
 from shels.rivals.pairing import score_name
-from shels.rivals.registry import SCORES
+from shels.rivals.stored import judge_parts, stored_judge
 from shels.versions import is_home, resolve
 
 FORMAT, VERSION = "shels-model", 2
@@ -145,7 +143,7 @@ def _tensors(learner: Fields) -> dict[str, Any]:
         preparation |= {"look/low": learner["look"].low, "look/high": learner["look"].high}
     detector = learner["detector"]
     judged = isinstance(detector, Judge)
-    changing, fixed, sums = (_judge_parts(detector), {}, []) if judged else stored.parts_of(detector)
+    changing, fixed, sums = (judge_parts(detector), {}, []) if judged else stored.parts_of(detector)
     return {
         "network": learner["network"].state_dict(),
         "preparation": {name: value for name, value in preparation.items() if value is not None},
@@ -185,7 +183,7 @@ def _detector(
     if not all(isinstance(value, int | float) and math.isfinite(value) for value in thresholds):
         raise ModelFileError(f"model.json: thresholds must be finite numbers, got {thresholds}")
     if score_name(settings) != OWN:
-        return _judge(parts, settings, network, len(classes))
+        return stored_judge(parts["detector"], parts["memory"], settings, network, len(classes))
     if not isinstance(settings.accommodation, Gaussian):
         return stored.shels_detector(parts["detector"], weight, settings.rule)
     changing, fixed = parts["detector"], parts["projection"]
@@ -193,32 +191,6 @@ def _detector(
     if sorted({part.owner for part in found.parts}) != list(range(len(classes))):
         raise ModelFileError(f"the detector file does not fit the classes {classes}")
     return found
-
-
-_SCORE = "score/"
-
-
-def _judge_parts(judge: Judge) -> dict[str, Tensor]:
-    own = {name: getattr(judge, name) for name in ("thresholds", "calibration", "means", "among")}
-    score = {_SCORE + name: value for name, value in judge.detector.tensors().items()}
-    return own | {"width": torch.tensor(judge.width)} | score
-
-
-def _judge(parts: dict[str, dict[str, Tensor]], settings: Settings, network: Network, classes: int) -> Judge:
-    """Return the judge of a pair from its tensors, the network and what its learner keeps."""
-    device, method = network.head.weight.device, method_of(settings.accommodation)
-    held = {name: value.to(device) for name, value in parts["detector"].items()}
-    memory = {name: value.to(device) for name, value in parts["memory"].items()}
-    state = {name.removeprefix(_SCORE): held[name] for name in held if name.startswith(_SCORE)}
-    score = SCORES[score_name(settings)].make.from_tensors(Head.of(network.head), state)
-    shape = tuple(held["calibration"].shape)
-    fits = len(shape) == 2 and shape[0] == len(held["thresholds"]) == len(held["means"]) == classes
-    fits = fits and held["among"].shape == (classes,)
-    if not fits or not held["thresholds"].isfinite().all():
-        raise ModelFileError(f"the detector file: thresholds and calibration do not fit {classes} classes")
-    naming = method.naming(network, memory)
-    own = {name: held[name] for name in ("thresholds", "calibration", "means", "among")}
-    return Judge(score, naming, settings.rule, width=int(held["width"]), **own)
 
 
 def _preparation(document: dict[str, Any], parts: dict[str, Tensor]) -> Preparation:

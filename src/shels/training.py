@@ -79,11 +79,11 @@ def fit_trials(
     """Train networks of one architecture in place, as many at once as memory allows, and say how it went.
 
     A trial's path is its own: it depends on its network, data, seed and state, not on its neighbours (what a
-    layer draws while training, such as dropout, is another draw in another stack). Trials may differ in
-    samples and in classes; `loss` and `after_step` are written for one. One that diverges ends alone, with
-    `Fit.error`. `together`: trials
-    stacked at most; None plans it by memory on a GPU and takes one after another on a CPU. `precision`: what
-    convolutions of stacked trials multiply in; float32 is TF32 on a GPU.
+    step draws, by dropout, CutMix or replay of Gaussians, is another draw in another stack). Trials may
+    differ in samples and in classes; `loss` and `after_step` are written for one. One that diverges ends
+    alone, with `Fit.error`. `together`: trials stacked at most; None plans it by memory on a GPU and takes
+    one after another on a CPU. `precision`: what convolutions of stacked trials multiply in; float32 is TF32
+    on a GPU.
     """
     if not trials:
         return []

@@ -172,8 +172,33 @@ def test_old_classes_are_scored_among_the_classes_that_were_known_when_their_thr
     grown_head = Head(torch.cat([HEAD.weight, torch.ones(1, 3) / 2]), torch.zeros(4), cosine=False)
     grown = made.grown(made.detector.add_class(fourth(60, 1), grown_head), by_means, fourth(90, 2))
     views, _ = cloud(300, 3)
-    old = grown.judge(views)
-    assert torch.equal(old.score, made.judge(views).score)  # a row more would take from every softmax
-    assert not torch.allclose(grown.detector.scores(views), old.score)
-    new = fourth(50, 4)
-    assert torch.equal(grown.judge(new).score, grown.detector.scores(new))
+    now, then = grown.judge(views), made.judge(views)
+    assert torch.equal(now.p_value, then.p_value)  # a row more would take from every softmax
+    assert torch.equal(now.novel, then.novel)
+    assert float(now.score.mean()) == pytest.approx(0, abs=0.3)  # what is usual for each class, in its spread
+    new = grown.judge(fourth(50, 4))
+    assert bool((new.predicted == 3).all())
+    assert float(new.score.mean()) == pytest.approx(0, abs=0.3)
+
+
+@pytest.mark.parametrize("name", ["max-logit", "shels"])
+def test_a_score_of_the_named_row_alone_stays_on_its_own_scale(name):
+    made = judge(name, AcceptShare(0.9))
+    grown_head = Head(torch.cat([HEAD.weight, torch.ones(1, 3) / 2]), torch.zeros(4), cosine=False)
+    grown = made.grown(made.detector.add_class(fourth(60, 1), grown_head), by_means, fourth(90, 2))
+    views, _ = cloud(300, 3)
+    assert torch.equal(grown.judge(views).score, made.judge(views).score)
+
+
+def test_a_detector_that_remembers_samples_is_calibrated_on_samples_it_does_not_know():
+    views, labels = cloud(120, 0)
+    new = fourth(40, 1)
+    kept = Views(*(torch.cat(pair) for pair in zip(views, new, strict=True)))
+    marks = torch.cat([labels, torch.full((40,), 3)])
+    head = Head(MEANS, torch.zeros(4), cosine=False)
+    made = Judge.anew(detector("knn", head), by_means, MeanMinusSd(1.0), (kept, marks), fourth(200, 2))
+    rows = made.calibration
+    spread = torch.stack([row[row.isfinite()].std() for row in rows])
+    assert bool((spread > 1e-3).all())  # each sample is not its own neighbour
+    accepted = ~made.judge(cloud(900, 5)[0]).novel
+    assert 0.7 < float(accepted.float().mean()) < 0.98

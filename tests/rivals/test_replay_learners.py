@@ -592,7 +592,7 @@ def test_trials_of_a_stack_draw_their_own_boxes_which_fall_everywhere():
 def test_cutmix_of_vectors_is_refused_when_the_lesson_is_made(base):
     method = method_of(replace(GDUMB, cutmix=0.5))
     memory = method.remember(base, known(), PREPARE)
-    with pytest.raises(SettingsError, match=r"cutmix must be 0 for vectors of 6 values.*got 0\.5"):
+    with pytest.raises(SettingsError, match=r"cutmix must be 0 for vectors of 6: it mixes images, got 0\.5"):
         method.lesson(base, memory, cloud(3), PREPARE, TRAINING, seed=0)
 
 

@@ -29,7 +29,6 @@ from shels.accommodation.protocol import (
     relabelled,
     slowed,
     under,
-    untold,
 )
 from shels.batches import Batch, TrialData
 from shels.config import Penalty, TrainingSettings
@@ -173,11 +172,6 @@ class PenaltyMethod(Method):
         """Return SHELS's naming."""
         del memory
         return by_products(network)
-
-    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
-        """Refuse: what a class has moved is spread over weights that all classes share."""
-        del network, memory, position
-        raise untold(self.settings.kind)
 
     def _grown(self, network: Network, memory: Memory, draw: torch.Generator) -> tuple[Network, Memory]:
         """Return the network with free units added to its last linear layer, and the memory with theirs."""

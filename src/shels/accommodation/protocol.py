@@ -70,9 +70,10 @@ class Method(Protocol):
 
     stores: what it keeps of old classes, beside the network. frozen_features: whether a sample's features
     stay as they are when a class is taken in. grows_head: whether the network's last layer gets a row for the
-    new class.
+    new class. settings: those of the method, with its `kind`.
     """
 
+    settings: Any
     stores: ClassVar[Stores]
     frozen_features: ClassVar[bool] = False
     grows_head: ClassVar[bool] = True
@@ -108,11 +109,20 @@ class Method(Protocol):
 
     def naming(self, network: Network, memory: Memory) -> Naming:
         """Return what tells how like each class samples are; the highest names the class."""
-        ...
+        del memory
+        return by_head(network)
 
     def drop(self, network: Network, memory: Memory, position: int) -> Taken:
         """Return a new network without one class, or raise AccommodationError where the method cannot."""
-        ...
+        del network, memory, position
+        raise AccommodationError(
+            f'accommodation "{self.settings.kind}" cannot unlearn a class: its training moved weights that '
+            "other classes use; roll back to the version before it"
+        )
+
+    def check(self, shape: tuple[int, ...], classes: int) -> None:
+        """Raise SettingsError where it cannot work with inputs of this shape, or so many first classes."""
+        del shape, classes
 
 
 def take_in(
@@ -191,14 +201,6 @@ def slowed(training: TrainingSettings, divisor: float, epochs: int) -> TrainingS
     slow = training.optimiser.learning_rate / divisor
     optimiser = replace(training.optimiser, learning_rate=slow)
     return replace(training, optimiser=optimiser, epochs=epochs, steps=None, patience=None)
-
-
-def untold(method: str) -> AccommodationError:
-    """Return why a class that weights were trained on cannot be taken out of them."""
-    return AccommodationError(
-        f'accommodation "{method}" cannot unlearn a class: its training moved weights that other classes '
-        "use; roll back to the version before it"
-    )
 
 
 def by_products(network: Network) -> Naming:

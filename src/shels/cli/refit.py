@@ -49,7 +49,10 @@ class Refit:
             raise self._refusal("the stream's training part is not what the model was trained on")
         old = self.learner
         about = (old.network, training, held, old.preparation, self.settings, old.seed, _went(old))
-        return replace(assembled(*about), novel_label=old.novel_label)
+        made = replace(assembled(*about), novel_label=old.novel_label)
+        kind, told = self.settings.accommodation.kind, detector_name(self.settings)
+        change = {"last_change": {"kind": "refitted", "learner": kind, "detector": told}}
+        return replace(made, report=made.report | change)
 
     def _check_network(self) -> None:
         """Refuse a network that was trained otherwise, or changed since."""

@@ -18,7 +18,6 @@ from shels.cli.inspect import write_pictures
 from shels.data import sources, streams
 from shels.data.samples import DataSet, Label
 from shels.data.splits import ClassSplit, match_class
-from shels.detection import GaussianDetector
 from shels.errors import DataError, MissingDataError, SettingsError, unknown_name
 from shels.learner import Learner
 from shels.oracle import Oracle, Truths
@@ -164,7 +163,7 @@ class Person:
         except SettingsError as error:
             say(str(error))
             return False
-        if name in learner.classes and not isinstance(learner.detector, GaussianDetector):
+        if name in learner.classes and not learner.joins:
             say(f"{name} is known already, and the model's method cannot add to it; n, or another name")
             return False
         self._names[request.id] = name

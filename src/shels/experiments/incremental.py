@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from shels.accommodation import Lesson
@@ -21,7 +22,7 @@ from shels.config import Precision
 from shels.courses import Fit
 from shels.data.samples import DataSet, Label, Samples
 from shels.detection import Verdicts
-from shels.errors import ShelsError
+from shels.errors import AccommodationError, ShelsError
 from shels.experiments.measuring import Figures
 from shels.experiments.preparing import Training
 from shels.experiments.trials import Trial
@@ -85,10 +86,13 @@ class Walk:
         index, labels = self.known.test.places(tuple(classes))
         return self.learner.judge(self.tests[index.to(self.tests.device)]), labels
 
-    def images(self, label: Label) -> Tensor:
-        """Return the training images of a class."""
-        index, _ = self.known.train.places((label,))
-        return self.inputs[index.to(self.inputs.device)]
+    def taking(self, label: Label) -> Taking:
+        """Return how the learner comes to know a class, from all of its training images."""
+        train = self.known.train
+        index, _ = train.places((label,))
+        groups = None if train.groups is None else train.groups[index]
+        images = self.inputs[index.to(self.inputs.device)]
+        return taking_in(self.learner, images, label, seed=self.trial.seed, groups=groups)
 
 
 def by_method(work: Sequence[Work]) -> list[list[Work]]:
@@ -145,7 +149,7 @@ def _take_in(walks: Sequence[Walk], step: int) -> None:
     for walk in walks:
         label = walk.trial.novel[step]
         with _failing(walk):
-            takings.append((walk, taking_in(walk.learner, walk.images(label), label, seed=walk.trial.seed)))
+            takings.append((walk, walk.taking(label)))
     fits = _trained([taking.lesson for _, taking in takings], [walk.trial.precision for walk, _ in takings])
     for (walk, taking), fit in zip(takings, fits, strict=True):
         with _failing(walk):
@@ -166,6 +170,8 @@ def _failing(walk: Walk) -> Iterator[None]:
         yield
     except ShelsError as error:
         walk.error = error.with_traceback(None)
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+        walk.error = AccommodationError(f"the class could not be taken in: {error}")
 
 
 def _trained(lessons: Sequence[Lesson | None], precisions: Sequence[Precision]) -> list[Fit | None]:

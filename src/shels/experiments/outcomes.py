@@ -107,27 +107,40 @@ def detection(trained: Trained) -> Iterator[Advance]:
 
 
 def learning(trained: Trained) -> Iterator[Advance]:
-    """Let the other trials learn class by class, one method after another, each recorded when it is done."""
-    data = trained.data
+    """Let the other trials learn class by class, one method after another, each recorded when it is done.
+
+    Trials that do not fit into memory together are parted.
+    """
     groups = by_method(trained.with_task("learning"))
-    for number, group in enumerate(groups):
-        clock, figures = Clock(), dict[str, Figures | ShelsError]()
-
-        def learn(
-            tell: Callable[[float], None],
-            group: Sequence[Work] = group,
-            figures: dict[str, Figures | ShelsError] = figures,
-        ) -> None:
-            figures |= learn_classes(group, data.known, data.tests[data.known.name], tell)
-
+    done, every = 0, sum(map(len, groups))
+    while groups:
+        group, clock = groups.pop(0), Clock()
+        learn = _Learning(group, trained.data)
         try:
             for share in following(learn):
-                yield Advance("learning", trained.trials, (number + share) / len(groups))
+                yield Advance("learning", trained.trials, (done + share * len(group)) / every)
         except (ShelsError, torch.OutOfMemoryError) as error:
+            if isinstance(error, torch.OutOfMemoryError) and len(group) > 1:
+                half = len(group) // 2
+                groups[:0] = [group[:half], group[half:]]
+                continue
             yield Advance("failed", tuple(trial for trial, _, _ in group), message=reason(error))
-            continue
-        clock.lap("learning class by class")
-        yield from trained.recorded(group, figures, clock, (number + 1) / len(groups))
+        else:
+            clock.lap("learning class by class")
+            yield from trained.recorded(group, learn.figures, clock, (done + len(group)) / every)
+        done += len(group)
+
+
+class _Learning:
+    """Trials of one method that learn class by class when it is called; `figures` then holds what came."""
+
+    def __init__(self, group: Sequence[Work], data: Loaded) -> None:
+        self.group, self.data = group, data
+        self.figures: dict[str, Figures | ShelsError] = {}
+
+    def __call__(self, tell: Callable[[float], None]) -> None:
+        known = self.data.known
+        self.figures = learn_classes(self.group, known, self.data.tests[known.name], tell)
 
 
 def reason(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -106,9 +107,12 @@ class Judge:
         detector, naming: with the new class. views: of samples of it that nothing was trained on; where they
         are too few for the rule, it borrows how old classes' scores lie about their means.
         """
-        chosen, old = detector.scores(views), [row[row.isfinite()] for row in self.calibration]
+        old = [row[row.isfinite()] for row in self.calibration]
+        chosen = _of_its_own(detector.scores(views), naming(views), len(self.means))
         if len(chosen) < enough_for(self.rule):
             about = torch.cat([row - row.mean() for row in old])
+            if len(chosen) > 2:  # where they lie farther apart than old classes' do, as far as they do
+                about = about * (chosen.std() / about.std().clamp(min=1e-12)).clamp(min=1.0)
             chosen = chosen.mean() + about * (1 + 1 / len(chosen)) ** 0.5
         warn_of_few(len(chosen), self.rule)
         added = views.high.shape[1] - self.means.shape[1]  # units that the new class brought
@@ -131,11 +135,13 @@ class Judge:
         held-out samples of the newest class tell, and it is taken off the scores of every class.
         """
         made, (views, labels) = Judge.of(detector, rule, kept, naming), kept
-        scores, fresh = made.detector.scores(views), made.detector.scores(held_out)
-        own = [scores[labels == position] for position in range(len(made.means))]
-        seen = own[-1]
-        wider = fresh.std(correction=0) / seen.std(correction=0).clamp(min=1e-12) if len(seen) > 1 else 1.0
-        lower = fresh.mean() - seen.mean()
+        scores, fresh = _unseen_scores(made.detector, kept), made.detector.scores(held_out)
+        named = naming(views)
+        own = [
+            _of_its_own(scores[labels == position], named[labels == position], position)
+            for position in range(len(made.means))
+        ]
+        lower, wider = fresh.mean() - own[-1].mean(), _wider(own[-1], fresh)
         about = torch.cat([each - each.mean() for each in own])
         chosen = [
             (each - each.mean() if len(each) >= enough_for(rule) else about) * wider + each.mean() + lower
@@ -149,18 +155,34 @@ class Judge:
         predicted = self.naming(views).argmax(dim=1)
         score = self._scores(views, predicted)
         unlikely = p_values(self.calibration, score, predicted)
-        return Verdicts(predicted, score, self.thresholds[predicted], unlikely)
+        limits = self.thresholds[predicted]
+        if self._by_eras:
+            mean, spread = (each[predicted] for each in self._usual)
+            score, limits = (score - mean) / spread, (limits - mean) / spread
+        return Verdicts(predicted, score, limits, unlikely)
 
-    def _scores(self, views: Views, predicted: Tensor) -> Tensor:
-        """Return the score of each sample, as it was when the threshold of its class was set: (n,).
+    @property
+    def _by_eras(self) -> bool:
+        """Whether thresholds were set while different numbers of classes were known, and that matters.
 
         A score of the last layer alone, such as a softmax, changes with every row that the layer gets; so a
-        class's samples are scored by the rows that there were.
+        class's samples are scored by the rows that there were, and compared by what is usual for the class.
         """
+        score = self.detector
+        depends = score.reads_head and not (score.remembers or score.reads_one_row)
+        return depends and bool((self.among != self.among[0]).any())
+
+    @cached_property
+    def _usual(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each class's scores: (classes,) each."""
+        rows = [row[row.isfinite()] for row in self.calibration]
+        spread = torch.stack([row.std(correction=0) for row in rows]).clamp(min=1e-12)
+        return torch.stack([row.mean() for row in rows]), spread
+
+    def _scores(self, views: Views, predicted: Tensor) -> Tensor:
+        """Return the score of each sample, as it was when the threshold of its class was set: (n,)."""
         scores = self.detector.scores(views)
-        if self.detector.remembers or not self.detector.reads_head:
-            return scores
-        for count in sorted(set(self.among.tolist()))[:-1]:
+        for count in sorted(set(self.among.tolist()))[:-1] if self._by_eras else ():
             mine = (self.among[predicted] == count).nonzero()[:, 0]
             then = replace(self.detector, head=self.detector.head.first(count))
             scores[mine] = then.scores(Views(*(view[mine] for view in views)))
@@ -199,3 +221,39 @@ def _by_class(scores: Tensor, labels: Tensor, classes: int, *, right: bool) -> l
     won = scores.argmax(dim=1)
     counted = won == labels.to(won.device) if right else torch.ones_like(won, dtype=torch.bool)
     return [counted & (won == position) for position in range(classes)]
+
+
+def _of_its_own(scores: Tensor, named: Tensor, position: int) -> Tensor:
+    """Return the scores of those samples of a class that are named as it; of all, where none is."""
+    right = named.argmax(dim=1) == position
+    return scores[right] if bool(right.any()) else scores
+
+
+def _unseen_scores(detector: Detector, kept: Part) -> Tensor:
+    """Return scores of the samples that a detector was fitted to, as if it had not seen them.
+
+    A detector that remembers samples would know each again; so it scores half of them from the other half,
+    where there are two or more of each class.
+    """
+    views, labels = kept
+    if not detector.remembers or int(torch.bincount(labels).min()) < 2:
+        return detector.scores(views)
+    half = _halves(labels)
+    out = views.high.new_zeros(len(labels))
+    for mine in (half, ~half):
+        rest = replace(detector, state={}).fit(Views(*(view[~mine] for view in views)), labels[~mine])
+        out[mine] = rest.scores(Views(*(view[mine] for view in views)))
+    return out
+
+
+def _halves(labels: Tensor) -> Tensor:
+    """Return a mark on every second sample of each class: (n,)."""
+    order = labels.argsort(stable=True)
+    mark = torch.zeros_like(labels, dtype=torch.bool)
+    mark[order[::2]] = True
+    return mark
+
+
+def _wider(seen: Tensor, fresh: Tensor) -> Tensor:
+    """Return how much wider new samples' scores lie than those of samples that were trained on."""
+    return (fresh.std(correction=0) / seen.std(correction=0).clamp(min=1e-12)).clamp(0.5, 4.0)

@@ -27,22 +27,22 @@ _LAYERS = ("shared", "high")
 class Mahalanobis(Detector):
     """Score: -min_c (f - μ_c)ᵀ Σ⁻¹ (f - μ_c) on the high-level features. Stores means and Σ.
 
-    Σ = 1/n Σ_i (f_i - μ_yi)(f_i - μ_yi)ᵀ.
+    Σ = 1/n Σ_i (f_i - μ_yi)(f_i - μ_yi)ᵀ over the classes known at `fit`; later ones add their means.
     """
 
     name: ClassVar[str] = "mahalanobis"
-    remembers: ClassVar[tuple[str, ...]] = tied.SUMS
+    remembers: ClassVar[tuple[str, ...]] = (*tied.SUMS, tied.ADDED)
     reads_head: ClassVar[bool] = False
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        return tied.sums_of(views.high, labels)
+        return tied.nothing_added(tied.sums_of(views.high, labels))
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
         del grown
-        return tied.with_class(self.state, views.high)
+        return self.state | {tied.ADDED: tied.with_mean(self.state, views.high)}
 
     def _scores(self, views: Views) -> Tensor:
-        return -tied.squared_distances(views.high, self.state["means"], self._white).amin(dim=1)
+        return -tied.squared_distances(views.high, tied.all_means(self.state), self._white).amin(dim=1)
 
     @cached_property
     def _white(self) -> Tensor:
@@ -54,28 +54,30 @@ class MahalanobisLayers(Detector):
     """Score: the Mahalanobis scores on shared and on high-level features, each standardised, added up.
 
     The paper weighs layers by a regression on novel samples; here each score less its mean over its standard
-    deviation, both over training samples, counts the same. Classes taken in later leave both as they are.
+    deviation, both over training samples, counts the same. Classes taken in later leave all of that, and the
+    covariances, as they are.
     The paper averages feature maps over space; the shared features keep their places.
     """
 
     name: ClassVar[str] = "mahalanobis-layers"
     remembers: ClassVar[tuple[str, ...]] = (
-        *(f"{layer}/{part}" for layer in _LAYERS for part in tied.SUMS),
+        *(f"{layer}/{part}" for layer in _LAYERS for part in (*tied.SUMS, tied.ADDED)),
         "usual",
     )
     reads_head: ClassVar[bool] = False
     reads_shared: ClassVar[bool] = True
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        sums = [tied.sums_of(rows, labels) for rows in views]
+        sums = [tied.nothing_added(tied.sums_of(rows, labels)) for rows in views]
         whites = [tied.whitening(tied.within(each)) for each in sums]
         raw = in_chunks(lambda part: _layer_scores(part, sums, whites), views)
         return _named(sums) | {"usual": torch.stack([raw.mean(dim=0), raw.std(dim=0, correction=0)])}
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
         del grown
-        pairs = zip(self._sums, views, strict=True)
-        return _named([tied.with_class(*pair) for pair in pairs]) | {"usual": self.state["usual"]}
+        pairs = zip(_LAYERS, self._sums, views, strict=True)
+        added = {f"{layer}/{tied.ADDED}": tied.with_mean(sums, rows) for layer, sums, rows in pairs}
+        return self.state | added
 
     def _scores(self, views: Views) -> Tensor:
         mean, deviation = self.state["usual"].unbind()
@@ -87,7 +89,8 @@ class MahalanobisLayers(Detector):
 
     @property
     def _sums(self) -> list[Tensors]:
-        return [{part: self.state[f"{layer}/{part}"] for part in tied.SUMS} for layer in _LAYERS]
+        parts = (*tied.SUMS, tied.ADDED)
+        return [{part: self.state[f"{layer}/{part}"] for part in parts} for layer in _LAYERS]
 
     @cached_property
     def _whites(self) -> list[Tensor]:
@@ -97,7 +100,7 @@ class MahalanobisLayers(Detector):
 def _layer_scores(views: Views, sums: Sequence[Tensors], whites: Sequence[Tensor]) -> Tensor:
     """Return the score on each layer: (n, 2)."""
     near = [
-        tied.squared_distances(rows.double(), each["means"], white).amin(dim=1)
+        tied.squared_distances(rows.double(), tied.all_means(each), white).amin(dim=1)
         for rows, each, white in zip(views, sums, whites, strict=True)
     ]
     return -torch.stack(near, dim=1)

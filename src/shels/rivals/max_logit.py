@@ -20,6 +20,7 @@ class MaxLogit(Detector):
     """Score: max_c l_c; with a cosine head, the largest cosine. Stores nothing."""
 
     name: ClassVar[str] = "max-logit"
+    reads_one_row: ClassVar[bool] = True
 
     def _scores(self, views: Views) -> Tensor:
         return self.head.logits(views.high).amax(dim=1)

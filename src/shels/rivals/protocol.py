@@ -38,6 +38,8 @@ class Detector(ABC):
     """Names of the tensors in `state`; where there are none, no `fit` is needed."""
     reads_head: ClassVar[bool] = True
     """Whether the score depends on the head, so that taking a class in needs the grown one."""
+    reads_one_row: ClassVar[bool] = False
+    """Whether the named class's row of the head alone counts, so that other rows change nothing."""
     reads_inputs: ClassVar[bool] = False
     """Whether the score is meant for features of inputs that were changed first."""
     reads_shared: ClassVar[bool] = False

@@ -23,23 +23,24 @@ class RelativeMahalanobis(Detector):
     """Score: -min_c (d_c - d_0) on the high-level features, so that what all samples differ in cancels out.
 
     d_c: squared distance to a class's mean in the spread within classes; d_0: to the mean of all samples in
-    their spread. Stores means and Σ, from which the Gaussian of all samples follows exactly.
+    their spread. Stores means and Σ, from which the Gaussian of all samples follows exactly. Later classes
+    add means and leave both spreads as they are.
     """
 
     name: ClassVar[str] = "relative-mahalanobis"
-    remembers: ClassVar[tuple[str, ...]] = tied.SUMS
+    remembers: ClassVar[tuple[str, ...]] = (*tied.SUMS, tied.ADDED)
     reads_head: ClassVar[bool] = False
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        return tied.sums_of(views.high, labels)
+        return tied.nothing_added(tied.sums_of(views.high, labels))
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
         del grown
-        return tied.with_class(self.state, views.high)
+        return self.state | {tied.ADDED: tied.with_mean(self.state, views.high)}
 
     def _scores(self, views: Views) -> Tensor:
         white, background = self._whites
-        own = tied.squared_distances(views.high, self.state["means"], white).amin(dim=1)
+        own = tied.squared_distances(views.high, tied.all_means(self.state), white).amin(dim=1)
         of_all = tied.squared_distances(views.high, tied.centre(self.state).unsqueeze(0), background)
         return of_all.squeeze(1) - own
 

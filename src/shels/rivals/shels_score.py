@@ -17,6 +17,7 @@ class ShelsScore(Detector):
     """Score: max_c w_c · f, whatever the head. Stores nothing."""
 
     name: ClassVar[str] = "shels"
+    reads_one_row: ClassVar[bool] = True
 
     def _scores(self, views: Views) -> Tensor:
         return class_scores(views.high, self.head.weight.to(views.high)).amax(dim=1)

@@ -35,6 +35,26 @@ def with_class(sums: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
     return joined | {"scatter": sums["scatter"] + new["scatter"]}
 
 
+ADDED = "added"
+"""Means of classes that came later, (more, d): a detector leaves the covariance as it was, since a threshold
+that was set with it would mean something else with another."""
+
+
+def nothing_added(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the sums of the first classes, and no class after them."""
+    return {**sums, ADDED: sums["means"][:0]}
+
+
+def with_mean(sums: Mapping[str, Tensor], rows: Tensor) -> Tensor:
+    """Return the means of the classes that came later, and after them that of these rows (n, d)."""
+    return torch.cat([sums[ADDED], rows.double().mean(dim=0, keepdim=True)])
+
+
+def all_means(sums: Mapping[str, Tensor]) -> Tensor:
+    """Return the means of all classes, (classes, d)."""
+    return torch.cat([sums["means"], sums[ADDED]])
+
+
 def within(sums: Mapping[str, Tensor]) -> Tensor:
     """Return the covariance of samples about their class's mean: (d, d)."""
     return sums["scatter"] / sums["counts"].sum()

@@ -26,17 +26,14 @@ from shels.accommodation.protocol import (
     Lesson,
     Memory,
     Method,
-    Naming,
     Stores,
     Taken,
     batches,
-    by_head,
     counts,
     course,
     placed,
     relabelled,
     under,
-    untold,
 )
 from shels.batches import TrialData
 from shels.config import AgsCl, TrainingSettings
@@ -211,16 +208,6 @@ class AgsClMethod(Method):
             finish,
             proximal_steps(grown, self.settings, settings.optimiser.learning_rate),
         )
-
-    def naming(self, network: Network, memory: Memory) -> Naming:
-        """Return the naming of the last layer."""
-        del memory
-        return by_head(network)
-
-    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
-        """Refuse: what a class has moved is spread over weights that all classes share."""
-        del network, memory, position
-        raise untold(self.settings.kind)
 
 
 def unused_nodes(memory: Memory) -> dict[str, Tensor]:

@@ -23,15 +23,12 @@ from shels.accommodation.protocol import (
     Lesson,
     Memory,
     Method,
-    Naming,
     Stores,
     Taken,
-    by_head,
     course,
     placed,
     relabelled,
     under,
-    untold,
 )
 from shels.batches import Batch, TrialData
 from shels.config import Ewc, TrainingSettings
@@ -165,13 +162,3 @@ class EwcMethod(Method):
             settings,
             finish,
         )
-
-    def naming(self, network: Network, memory: Memory) -> Naming:
-        """Return the naming of the last layer."""
-        del memory
-        return by_head(network)
-
-    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
-        """Refuse: what a class has moved is spread over weights that all classes share."""
-        del network, memory, position
-        raise untold(self.settings.kind)

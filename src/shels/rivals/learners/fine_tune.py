@@ -13,14 +13,11 @@ from shels.accommodation.protocol import (
     Lesson,
     Memory,
     Method,
-    Naming,
     Stores,
     Taken,
-    by_head,
     course,
     relabelled,
     slowed,
-    untold,
 )
 from shels.batches import TrialData
 from shels.config import FineTune, TrainingSettings
@@ -73,13 +70,3 @@ class FineTuneMethod(Method):
 
         trial = TrialTraining(grown, data, derived_seed(seed, self.settings.kind, position))
         return Lesson(trial, shels_loss(grown, settings), settings, finish)
-
-    def naming(self, network: Network, memory: Memory) -> Naming:
-        """Return the naming of the last layer."""
-        del memory
-        return by_head(network)
-
-    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
-        """Refuse: what a class has moved is spread over weights that all classes share."""
-        del network, memory, position
-        raise untold(self.settings.kind)

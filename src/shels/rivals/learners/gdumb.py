@@ -23,14 +23,11 @@ from shels.accommodation.protocol import (
     Lesson,
     Memory,
     Method,
-    Naming,
     Stores,
     Taken,
-    by_head,
     course,
     placed,
     relabelled,
-    untold,
 )
 from shels.batches import Batch, TrialData
 from shels.config import Gdumb, TrainingSettings, WarmRestarts
@@ -41,7 +38,7 @@ from shels.errors import SettingsError
 from shels.losses import PADDING, cross_entropy
 from shels.model.growth import add_class, fresh
 from shels.model.networks import Network
-from shels.rivals.learners.kept import begun, extended, kept_samples
+from shels.rivals.learners.kept import begun, extended, kept_samples, room
 from shels.runs import Params
 from shels.runtime import derived_seed, generator
 from shels.stepping import Loss, State, class_scores
@@ -109,13 +106,19 @@ class GdumbMethod(Method):
     settings: Gdumb
 
     stores: ClassVar[Stores] = "old data"
-    frozen_features: ClassVar[bool] = False
-    grows_head: ClassVar[bool] = True
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return as many samples of each class, drawn at random."""
         del network, prepare
         return begun(self.settings, samples)
+
+    def check(self, shape: tuple[int, ...], classes: int) -> None:
+        """Refuse a memory of fewer samples than classes, and CutMix on vectors."""
+        room(self.settings, 0, classes)
+        if self.settings.cutmix and len(shape) != 3:
+            raise SettingsError(
+                f"cutmix must be 0 for vectors of {shape[0]}: it mixes images, got {self.settings.cutmix:g}"
+            )
 
     def lesson(
         self,
@@ -129,10 +132,7 @@ class GdumbMethod(Method):
     ) -> Lesson:
         """Return the training on the memory once the new class has its share of it."""
         del training  # GDumb's own schedule, whatever the first training's
-        if self.settings.cutmix and len(prepare.shape) != 3:
-            raise SettingsError(
-                f"cutmix must be 0 for {prepare.describe()}: it mixes images, got {self.settings.cutmix:g}"
-            )
+        self.check(prepare.shape, len(network.head.weight) + 1)
         position = len(network.head.weight)
         new = relabelled(samples, position).to(network.head.weight.device)
         draw = generator(seed, "memory", position)
@@ -147,16 +147,6 @@ class GdumbMethod(Method):
         order = derived_seed(seed, self.settings.kind, position)
         trial = TrialTraining(started, TrialData.of(known, None, prepare), order)
         return Lesson(trial, self._loss(started, settings), settings, finish)
-
-    def naming(self, network: Network, memory: Memory) -> Naming:
-        """Return the naming of the last layer."""
-        del memory
-        return by_head(network)
-
-    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
-        """Refuse: what a class has moved is spread over weights that all classes share."""
-        del network, memory, position
-        raise untold(self.settings.kind)
 
     def _started(self, network: Network, draw: torch.Generator) -> Network:
         if self.settings.start == "warm":

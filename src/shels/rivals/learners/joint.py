@@ -16,14 +16,11 @@ from shels.accommodation.protocol import (
     Lesson,
     Memory,
     Method,
-    Naming,
     Stores,
     Taken,
-    by_head,
     course,
     placed,
     relabelled,
-    untold,
 )
 from shels.batches import TrialData
 from shels.config import Joint, TrainingSettings
@@ -44,8 +41,6 @@ class JointMethod(Method):
     settings: Joint
 
     stores: ClassVar[Stores] = "old data"
-    frozen_features: ClassVar[bool] = False
-    grows_head: ClassVar[bool] = True
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return all samples."""
@@ -77,13 +72,3 @@ class JointMethod(Method):
         order = derived_seed(seed, self.settings.kind, position)
         trial = TrialTraining(started, TrialData.of(every, None, prepare), order)
         return Lesson(trial, shels_loss(started, settings), settings, finish)
-
-    def naming(self, network: Network, memory: Memory) -> Naming:
-        """Return the naming of the last layer."""
-        del memory
-        return by_head(network)
-
-    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
-        """Refuse: what a class has moved is spread over weights that all classes share."""
-        del network, memory, position
-        raise untold(self.settings.kind)

@@ -20,14 +20,11 @@ from shels.accommodation.protocol import (
     Lesson,
     Memory,
     Method,
-    Naming,
     Stores,
     Taken,
-    by_head,
     course,
     relabelled,
     under,
-    untold,
 )
 from shels.batches import Batch, TrialData
 from shels.config import Lwf, TrainingSettings
@@ -108,13 +105,3 @@ class LwfMethod(Method):
             unsparing(training, self.settings.rate_divisor, self.settings.epochs),
             finish,
         )
-
-    def naming(self, network: Network, memory: Memory) -> Naming:
-        """Return the naming of the last layer."""
-        del memory
-        return by_head(network)
-
-    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
-        """Refuse: what a class has moved is spread over weights that all classes share."""
-        del network, memory, position
-        raise untold(self.settings.kind)

@@ -5,9 +5,9 @@ Learning Without Class Boundaries, CoLLAs 2022, which tries this combination bes
 A. Prabhu, P. Torr, P. Dokania, ECCV 2020.
 
 What differs here, or is left open there: how long to train, which is a setting; classes are named by the head
-as it was trained, since old and new rows learn side by side; the memory is balanced once a class. Adam
-rescales the gradient, so β = 2000 holds the weights of old units about where they were, and little is left to
-learn with; that is the method as it was published.
+as it was trained, since old and new rows learn side by side; the memory is balanced once a class. The paper
+gives no β for it. Adam rescales the gradient, so its accommodation's β of 2000 holds the weights of old units
+about where they were and leaves little to learn with; hence a smaller one.
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ from shels.accommodation.protocol import (
     Lesson,
     Memory,
     Method,
-    Naming,
     Stores,
     Taken,
-    by_head,
     counts,
     course,
     placed,
     relabelled,
-    untold,
 )
 from shels.batches import TrialData
 from shels.config import Adam, Penalty, ShelsGdumb, TrainingSettings
@@ -37,7 +34,7 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.model.growth import add_class
 from shels.model.networks import Network
-from shels.rivals.learners.kept import NAMES, begun, extended, kept_samples
+from shels.rivals.learners.kept import NAMES, begun, extended, kept_samples, room
 from shels.runtime import derived_seed, generator
 
 
@@ -48,12 +45,15 @@ class ShelsGdumbMethod(Method):
     settings: ShelsGdumb
 
     stores: ClassVar[Stores] = "old data"
-    frozen_features: ClassVar[bool] = False
-    grows_head: ClassVar[bool] = True
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the balanced memory, and the activations of all samples, kept or not."""
         return begun(self.settings, samples) | self._paper.remember(network, samples, prepare)
+
+    def check(self, shape: tuple[int, ...], classes: int) -> None:
+        """Refuse a memory of fewer samples than classes."""
+        del shape
+        room(self.settings, 0, classes)
 
     def lesson(
         self,
@@ -85,16 +85,6 @@ class ShelsGdumbMethod(Method):
         order = derived_seed(seed, self.settings.kind, position)
         trial = TrialTraining(grown, TrialData.of(known, None, prepare), order, state)
         return Lesson(trial, penalty_loss(grown, settings, self.settings.beta), settings, finish, masked)
-
-    def naming(self, network: Network, memory: Memory) -> Naming:
-        """Return the naming of the last layer."""
-        del memory
-        return by_head(network)
-
-    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
-        """Refuse: what a class has moved is spread over weights that all classes share."""
-        del network, memory, position
-        raise untold(self.settings.kind)
 
     @property
     def _paper(self) -> PenaltyMethod:
