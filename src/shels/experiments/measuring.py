@@ -107,7 +107,7 @@ class _Seer:
 def _figures(trial: Trial, training: Training, parts: Sequence[_Part], novel: _Part) -> Figures:
     """Return one trial's figures from what its network sees."""
     matrix = exclusivity(training.network.head.weight.detach(), parts[0].views.high, parts[0].labels)
-    fitted, held, test, novel = _as_judged(trial, training, [*parts, novel])
+    (fitted, held, test, novel), facts = _as_judged(trial, training, [*parts, novel])
     judge = _detector(trial, training.network, fitted, held)
     judged = [_verdicts(judge, part.views) for part in (test, novel)]
     found = measures_of(judged[0], test.labels, trial.known, judged[1], novel.labels, trial.novel)
@@ -116,18 +116,21 @@ def _figures(trial: Trial, training: Training, parts: Sequence[_Part], novel: _P
     figures["exclusivity"] = metrics.mean_exclusivity(matrix)
     figures["held_out_acceptance"] = float((~apart.novel).float().mean())
     details = {name: value for name, value in found.items() if isinstance(value, dict)}
-    return Figures(figures, details | {"exclusivity": matrix.tolist()})
+    return Figures(figures, details | facts | {"exclusivity": matrix.tolist()})
 
 
-def _as_judged(trial: Trial, training: Training, parts: Sequence[_Part]) -> Sequence[_Part]:
-    """Return training, held-out, known and novel samples as the trial's score wants to see them."""
+def _as_judged(
+    trial: Trial, training: Training, parts: Sequence[_Part]
+) -> tuple[Sequence[_Part], dict[str, Any]]:
+    """Return training, held-out, known and novel samples as the score sees them, and what it chose."""
     score = METHODS[trial.method].score
     if score not in DETECTORS or not DETECTORS[score].make.reads_inputs:
-        return parts
+        return parts, {}
     network, prepare, temperature = training.network, training.data.prepare, Odin.temperature
     step = chosen_step(network, parts[1].inputs, parts[1].places, prepare)
     seen = [moved_views(network, part.inputs, part.places, prepare, temperature, step) for part in parts]
-    return [replace(part, views=views) for part, views in zip(parts, seen, strict=True)]
+    moved = [replace(part, views=views) for part, views in zip(parts, seen, strict=True)]
+    return moved, {"step": step}
 
 
 def _verdicts(judge: Detector | GaussianDetector | Judge, views: Views) -> Verdicts:
