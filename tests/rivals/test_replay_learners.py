@@ -37,7 +37,7 @@ from shels.model.growth import fresh
 from shels.model.networks import ARCHITECTURES, build, from_chain, initialise
 from shels.rivals.learners import gdumb
 from shels.rivals.learners.gdumb import cut_box, cutmix_loss, partners
-from shels.rivals.learners.kept import extended, kept_memory, kept_samples, quotas
+from shels.rivals.learners.kept import as_kept, extended, joined, kept_memory, kept_samples, quotas
 from shels.rivals.learners.registry import method_of
 from shels.runtime import generator
 from shels.training import fit, fit_trials, shels_loss
@@ -211,12 +211,20 @@ def test_lessons_of_two_trials_train_alike_alone_and_together(settings):
             torch.testing.assert_close(stacked[name], value, rtol=0, atol=1e-9, msg=name)
 
 
-def test_samples_of_another_kind_than_those_kept_are_refused():
-    memory = kept_memory(Samples(torch.rand(4, 1, 8, 8), torch.tensor([0, 0, 1, 1]), (0, 1)), 4)
-    new = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
-    new = relabelled(Samples(new, torch.zeros(3, dtype=torch.int64), (0,)), 2)
-    with pytest.raises(DataError, match=r"float32 of shape \(1, 8, 8\), got torch\.uint8"):
-        extended(GDUMB, memory, new, generator(0))
+def test_images_of_another_form_are_brought_to_that_of_those_kept():
+    kept = torch.rand(4, 1, 8, 8)
+    bytes_of = (kept * 255).round().to(torch.uint8)
+    torch.testing.assert_close(as_kept(bytes_of, kept), bytes_of.float() / 255)
+    assert torch.equal(as_kept(bytes_of.float() / 255, bytes_of), bytes_of)
+    large = kept.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
+    small = as_kept(large, kept)
+    assert small.shape == kept.shape
+    torch.testing.assert_close(small.mean(dim=(2, 3)), kept.mean(dim=(2, 3)), rtol=0, atol=0.03)
+    memory = kept_memory(Samples(kept, torch.tensor([0, 0, 1, 1]), (0, 1)), 4)
+    new = relabelled(Samples(bytes_of[:3], torch.zeros(3, dtype=torch.int64), (0,)), 2)
+    every = joined(memory, new)
+    assert every.inputs.dtype == torch.float32
+    assert every.labels.tolist() == [0, 0, 1, 1, 2, 2, 2]
 
 
 # The memory --------------------------------------------------------------------------------------------

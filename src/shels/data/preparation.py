@@ -36,7 +36,7 @@ class Preparation:
         self.check(inputs)
         x = inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs.float()
         if len(self.shape) == 3:
-            x = _fit(x, self.shape[1:], self.image_fit)
+            x = fitted(x, self.shape[1:], self.image_fit)
         if self.mean is not None and self.sd is not None:
             view = (-1, 1, 1) if len(self.shape) == 3 else (-1,)
             x = (x - self.mean.to(x.device).view(view)) / self.sd.to(x.device).view(view)
@@ -102,7 +102,8 @@ def prepare_for(inputs: Tensor, settings: NetworkSettings) -> Preparation:
     return Preparation(shape, settings.image_fit, torch.tensor(_IMAGENET_MEAN), torch.tensor(_IMAGENET_SD))
 
 
-def _fit(images: Tensor, size: tuple[int, ...], how: str) -> Tensor:
+def fitted(images: Tensor, size: tuple[int, ...], how: str) -> Tensor:
+    """Return images of values 0-1 at this size, resampled or set in a black frame: (n, c, h, w)."""
     height, width = images.shape[2:]
     if (height, width) == tuple(size):
         return images

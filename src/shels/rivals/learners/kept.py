@@ -7,13 +7,16 @@ training samples so far, kept or not.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from shels.accommodation.protocol import Memory
 from shels.config import Gdumb, ShelsGdumb
+from shels.data.preparation import fitted
 from shels.data.samples import Samples
-from shels.errors import DataError, SettingsError
+from shels.errors import SettingsError
 from shels.runtime import generator
 
 NAMES = ("samples", "labels", "seen")
@@ -36,14 +39,21 @@ def kept_samples(memory: Memory, classes: int) -> Samples:
 def joined(memory: Memory, new: Samples) -> Samples:
     """Return the kept samples and, after them, those of a new class, which has its label already."""
     old = kept_samples(memory, len(new.classes) - 1)
-    kinds = [(each.inputs.dtype, tuple(each.inputs.shape[1:])) for each in (old, new)]
-    if kinds[0] != kinds[1]:
-        raise DataError(
-            f"{new.origin}: inputs must be like those that were kept, {kinds[0][0]} of shape {kinds[0][1]}, "
-            f"got {kinds[1][0]} of shape {kinds[1][1]}"
-        )
+    new = replace(new, inputs=as_kept(new.inputs, old.inputs))
     inputs, labels = (torch.cat(pair) for pair in ((old.inputs, new.inputs), (old.labels, new.labels)))
     return Samples(inputs, labels, new.classes, origin=old.origin)
+
+
+def as_kept(inputs: Tensor, kept: Tensor) -> Tensor:
+    """Return inputs in the form of those that were kept: their size, and bytes or values 0-1 as they are."""
+    if inputs.dtype == kept.dtype and inputs.shape[1:] == kept.shape[1:]:
+        return inputs
+    values = inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs
+    if inputs.ndim == 4:
+        values = fitted(values.float(), kept.shape[2:], "resize")
+    if kept.dtype == torch.uint8:
+        return (values * 255).round().clamp(0, 255).to(torch.uint8)
+    return values.to(kept.dtype)
 
 
 def room(settings: Gdumb | ShelsGdumb, seen: int, classes: int) -> int:
