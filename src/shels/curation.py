@@ -14,9 +14,10 @@ from torch import Tensor
 from shels.courses import Progress
 from shels.data.samples import Label
 from shels.detection import GaussianDetector
-from shels.errors import DataError, ModelFileError, SettingsError
+from shels.errors import AccommodationError, DataError, ModelFileError, SettingsError
 from shels.home import BATCH, TAKEN, Home
 from shels.learner import Learner
+from shels.rivals.judge import Judge
 
 _PROVISIONAL = re.compile(r"novel-([0-9]+)")
 _MOST_KEPT = 5000
@@ -150,6 +151,11 @@ class Curator:
 
     def split(self, label: Label, by: str = "person") -> tuple[str, str]:
         """Divide a class with a provisional name into two by its images, and return their names."""
+        if isinstance(self.learner.detector, Judge):
+            raise AccommodationError(
+                f"detector {self.learner.detector.detector.name} does not split classes; rename it, or roll "
+                "back to an earlier version and take in the parts"
+            )
         images = self._kept.get(f"{TAKEN}{label}")
         if images is None or len(images) < _count(self.learner, label):
             raise DataError(

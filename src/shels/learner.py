@@ -74,6 +74,11 @@ class Learner:
         gaussian = isinstance(self.settings.accommodation, Gaussian)
         return gaussian and isinstance(self.detector, GaussianDetector)
 
+    @property
+    def kept_images(self) -> int:
+        """How many images of its classes the model holds, for learners that replay them."""
+        return len(self.memory.get("samples", ()))
+
     @torch.no_grad()
     def views(self, inputs: Tensor, batch_size: int | None = None) -> Views:
         """Return low-level and high-level features of any number of inputs, in one pass."""

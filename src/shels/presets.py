@@ -10,14 +10,12 @@ from shels.config import (
     Adam,
     AgsCl,
     Gaussian,
-    Gdumb,
     MeanMinusSd,
     NetworkSettings,
     Penalty,
     Ranpac,
     Settings,
     Sgd,
-    ShelsGdumb,
     TrainingSettings,
 )
 from shels.errors import SettingsError, unknown_name
@@ -103,8 +101,6 @@ def with_learner(settings: Settings, way: Accommodation, *, standard: bool, data
     if isinstance(way, AgsCl):
         divisor = _AGS_DIVISORS.get(data, AgsCl.rate_divisor)
         way = replace(way, mu=settings.training.alpha, lam=beta, rate_divisor=divisor)
-    if data == "digits" and isinstance(way, Gdumb | ShelsGdumb):
-        way = replace(way, share=0.1)  # 1 % of its thousand images would be one of each class
     if data == "digits" and isinstance(way, Ranpac):
         way = replace(way, projections=1024)  # more than there are images
     settings = replace(settings, accommodation=way)

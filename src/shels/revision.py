@@ -233,10 +233,9 @@ def _check_label(learner: Learner, label: Label) -> None:
     if not isinstance(label, Hashable) or label is None or label != label:  # noqa: PLR0124 - NaN alone
         raise SettingsError(f"a class must have one name, got {label!r}")
     if label in learner.classes:
-        raise SettingsError(
-            f"class {label!r} is known already; choose another name, unlearn it first, or take the images in "
-            "under another name and merge the two"
-        )
+        more = ", unlearn it first, or take the images in under another name and merge the two"
+        hint = "choose another name" + more * learner.joins
+        raise SettingsError(f"class {label!r} is known already; {hint}")
     if learner.novel_label is not None and label == learner.novel_label:
         raise SettingsError(f"{label!r} is the answer for novel samples; choose another name")
 

@@ -142,7 +142,7 @@ def test_a_result_holds_what_a_report_needs(records, source):
     assert result.details["precision"] == "float32"
     assert result.seconds == pytest.approx(sum(result.details["stages"].values()))
     assert set(result.details["stages"]) == {"loading", "training", "features", "thresholds and measures"}
-    assert result.device.endswith("CPU, 1 threads")
+    assert result.device.endswith("CPU, 1 thread")
     assert result.versions["torch"] == torch.__version__
 
 

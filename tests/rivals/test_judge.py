@@ -202,3 +202,18 @@ def test_a_detector_that_remembers_samples_is_calibrated_on_samples_it_does_not_
     assert bool((spread > 1e-3).all())  # each sample is not its own neighbour
     accepted = ~made.judge(cloud(900, 5)[0]).novel
     assert 0.7 < float(accepted.float().mean()) < 0.98
+
+
+def test_a_sample_far_out_does_not_move_the_thresholds_of_classes_that_borrow():
+    training, (views, labels) = cloud(300, 0), cloud(54, 1)  # 18 held-out samples a class, one too few
+    far = views.high.clone()
+    far[0] += torch.eye(3)[0] * 300  # of class 0, and still named so
+    plain = judge("mahalanobis", AcceptShare(0.95), training, (views, labels))
+    odd = judge("mahalanobis", AcceptShare(0.95), training, (Views(far[:, :0], far), labels))
+    accepted = ~odd.judge(cloud(3000, 3)[0]).novel
+    assert float(accepted.float().mean()) == pytest.approx(0.95, abs=0.05)
+    new = fourth(12, 2)
+    for made in (plain, odd):
+        grown = made.grown(made.detector.add_class(fourth(60, 1)), by_means, new)
+        share = (~grown.judge(fourth(2000, 4)).novel).float().mean()
+        assert float(share) > 0.8

@@ -261,14 +261,14 @@ def test_old_samples_only_ever_leave_the_memory(base, settings):
 
 
 @pytest.mark.parametrize("settings", SMALL, ids=str)
-def test_a_share_of_all_samples_seen_is_kept_and_at_least_one_of_each_class(base, settings):
-    _, first, taken = take(base, replace(settings, size=None, share=0.1))
-    assert counts(first, 3) == [4, 4, 4]  # of 120
-    assert counts(taken.memory, 4) == [4, 4, 4, 4]  # of 160
+def test_a_share_of_all_samples_seen_is_kept_and_at_least_ten_of_each_class(base, settings):
+    _, first, taken = take(base, replace(settings, size=None, share=0.5))
+    assert counts(first, 3) == [20, 20, 20]  # of 120
+    assert counts(taken.memory, 4) == [20, 20, 20, 20]  # of 160
     assert int(taken.memory["seen"]) == 160
-    one_each = replace(settings, size=None, share=0.001)
-    assert counts(method_of(one_each).remember(base, known(), PREPARE), 3) == [1, 1, 1]
-    assert counts(take(base, one_each)[2].memory, 4) == [1, 1, 1, 1]
+    few = replace(settings, size=None, share=0.001)
+    assert counts(method_of(few).remember(base, known(), PREPARE), 3) == [10, 10, 10]
+    assert counts(take(base, few)[2].memory, 4) == [10, 10, 10, 10]
 
 
 def test_a_small_class_leaves_the_rest_to_the_others(base):
@@ -277,8 +277,8 @@ def test_a_small_class_leaves_the_rest_to_the_others(base):
 
 
 def test_a_large_class_does_not_get_the_room_that_old_classes_can_no_longer_fill(base):
-    _, _, taken = take(base, replace(GDUMB, size=None, share=0.1), cloud(3, n=400))
-    assert counts(taken.memory, 4) == [4, 4, 4, 13]  # 52 of 520 in all, a quarter of it 13
+    _, _, taken = take(base, replace(GDUMB, size=None, share=0.3), cloud(3, n=400))
+    assert counts(taken.memory, 4) == [12, 12, 12, 39]  # 156 of 520 in all, a quarter of it 39
 
 
 def test_a_memory_of_fewer_samples_than_classes_is_refused(base):

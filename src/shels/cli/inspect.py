@@ -114,6 +114,7 @@ def _result(model: Path, learner: Learner, home: Home, last: int) -> dict[str, A
         "held_out_samples": learner.report["held_out_samples"],
         "exclusivity": learner.report["exclusivity"],
         "classes": _classes(learner, events),
+        "images_in_model": learner.kept_images,
         "free_units": _free_units(learner),
         "versions": _versions(home, events) if home.exists else [],
         "kept_images": {str(n): kept[f"{TAKEN}{n}"] for n in learner.classes if f"{TAKEN}{n}" in kept},
@@ -233,11 +234,13 @@ def _show(result: dict[str, Any]) -> None:
         "thresholds": rule_words,
         "acceptance": f"{percent(result['held_out_acceptance'])} of {held_out}",
         "exclusivity": f"{result['exclusivity']:.2f} on average (1: no two classes share a feature)",
-        "waiting": f"{result['waiting_images']} novel images of which it is not clear what they are",
     }
+    if result["images_in_model"]:
+        lines["holds"] = f"{result['images_in_model']} of the training images, to learn from again"
+    if result["waiting_images"]:
+        lines["waiting"] = f"{result['waiting_images']} novel images of which it is not clear what they are"
     for name, text in lines.items():
-        if name != "waiting" or result["waiting_images"]:
-            typer.echo(f"{name:<13}{text}")
+        typer.echo(f"{name:<13}{text}")
     _show_tables(result)
 
 

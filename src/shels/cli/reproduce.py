@@ -38,7 +38,7 @@ def _option(flag: str, text: str, panel: str, metavar: str | None = None) -> Any
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="EXPERIMENT", help="Names from --list; within, incremental or paper for many."),
+    typer.Argument(metavar="EXPERIMENT", help="Names from --list; a family (paper: all) for many."),
 ]
 Trials = Annotated[int, typer.Option("--trials", metavar="N", help="How many trials of each, from trial 0.")]
 Methods = Annotated[

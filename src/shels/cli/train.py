@@ -182,6 +182,7 @@ def _result(learner: Learner, target: Target, data: str, novel: tuple[Any, ...])
         "validation_accuracy": report["best"]["validation_accuracy"],
         "held_out_acceptance": report["held_out_acceptance"],
         "exclusivity": report["exclusivity"],
+        "kept_images": learner.kept_images,
         "steps": report["checks"][-1]["step"],
         "best_step": report["best"]["step"],
         "stopped_early": report["stopped_early"],
@@ -204,6 +205,8 @@ def _show(result: dict[str, Any], data_dir: Path | None) -> None:
         "training": f"{result['steps']} steps{early}, {result['seconds']:.1f} seconds on {result['device']}",
         "saved in": result["model"],
     }
+    if result["kept_images"]:
+        lines["holds"] = f"{result['kept_images']} of the training images, to learn from again"
     if result["novel_classes"]:
         lines = {"classes": lines.pop("classes"), "kept out": listed(result["novel_classes"]), **lines}
     for name, text in lines.items():

@@ -242,7 +242,7 @@ class Gdumb:
     start: Literal["warm", "scratch"] = "warm"
     """From the network as it is (the SHELS paper's protocol) or from a fresh one (the original)."""
     size: int | None = None
-    """K, how many samples are kept; None keeps `share` of all seen so far."""
+    """K, how many samples are kept; None keeps `share` of all seen so far, ten of each class at least."""
     share: float = 0.01
     epochs: int = 63
     """Passes over the memory; 1, 3, 7, 15, 31, 63 … end with a cycle of the learning rate."""

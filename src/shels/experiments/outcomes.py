@@ -206,4 +206,5 @@ def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     name = platform.processor() or platform.machine()
-    return f"{name} CPU, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"{name} CPU, {threads} thread{'s' * (threads > 1)}"

@@ -30,7 +30,7 @@ FURTHER = (
 _INTRODUCTION = (
     "A learner knows the first classes of a data set and takes in more, one after another. Before the first "
     "of these and after each it is measured on test samples of all classes that it knows by then. Each trial "
-    "draws its classes and their order anew, the same for every method. The paper prints curves of "
+    "has classes and an order of its own, the same for every method. The paper prints curves of "
     "this, without numbers, so nothing stands beside our figures."
 )
 _BOUNDS = {

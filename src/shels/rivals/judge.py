@@ -96,7 +96,7 @@ class Judge:
             there = self.detector.scores(training[0])
             usual = [there[mine] for mine in right]
             centred = calibration_scores(usual, own if any(map(len, own)) else usual, _FEW)
-            chosen = calibration_scores(usual, assigned, enough)
+            chosen = _with_borrowed(usual, assigned, enough)
         warn_of_few(min(map(len, chosen)), self.rule)
         limits = [threshold(self.rule, *pair) for pair in zip(centred, chosen, strict=True)]
         return replace(self, thresholds=torch.stack(limits), calibration=padded(chosen))
@@ -110,10 +110,10 @@ class Judge:
         old = [row[row.isfinite()] for row in self.calibration]
         chosen = _of_its_own(detector.scores(views), naming(views), len(self.means))
         if len(chosen) < enough_for(self.rule):
-            about = torch.cat([row - row.mean() for row in old])
+            about = torch.cat([row - row.median() for row in old])
             if len(chosen) > 2:  # where they lie farther apart than old classes' do, as far as they do
-                about = about * (chosen.std() / about.std().clamp(min=1e-12)).clamp(min=1.0)
-            chosen = chosen.mean() + about * (1 + 1 / len(chosen)) ** 0.5
+                about = about * (_spread(chosen) / _spread(about)).clamp(min=1.0)
+            chosen = chosen.median() + about * (1 + 1 / len(chosen)) ** 0.5
         warn_of_few(len(chosen), self.rule)
         added = views.high.shape[1] - self.means.shape[1]  # units that the new class brought
         means = torch.nn.functional.pad(self.means, (0, added))
@@ -221,6 +221,30 @@ def _by_class(scores: Tensor, labels: Tensor, classes: int, *, right: bool) -> l
     won = scores.argmax(dim=1)
     counted = won == labels.to(won.device) if right else torch.ones_like(won, dtype=torch.bool)
     return [counted & (won == position) for position in range(classes)]
+
+
+def _with_borrowed(usual: Sequence[Tensor], apart: Sequence[Tensor], enough: int) -> list[Tensor]:
+    """Return the scores that each class's new samples are compared with; one with few borrows from all.
+
+    usual: each class's training scores, apart: those of held-out samples. What is borrowed is how held-out
+    scores lie about the middle of the training scores, in their spread; both are medians, since distances
+    have a long tail, and a few samples in it would move a mean far from where most are.
+    """
+    centre, spread = torch.stack([each.median() for each in usual]), torch.stack(list(map(_spread, usual)))
+    pooled = torch.cat([(s - m) / d for s, m, d in zip(apart, centre, spread, strict=True)])
+    if not len(pooled):
+        raise DataError(
+            "no held-out sample to calibrate thresholds on; give more samples, or hold out a larger share"
+        )
+    return [
+        scores if len(scores) >= enough else m + d * pooled
+        for scores, m, d in zip(apart, centre, spread, strict=True)
+    ]
+
+
+def _spread(scores: Tensor) -> Tensor:
+    """Return the median distance from the median, as a standard deviation of normal scores: ()."""
+    return ((scores - scores.median()).abs().median() * 1.4826).clamp(min=1e-6)
 
 
 def _of_its_own(scores: Tensor, named: Tensor, position: int) -> Tensor:

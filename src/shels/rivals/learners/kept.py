@@ -23,6 +23,10 @@ NAMES = ("samples", "labels", "seen")
 """What of a memory is about kept samples."""
 
 
+LEAST = 10
+"""Samples of a class that a share keeps at least; of a thousand images 1 % would be one of each class."""
+
+
 def kept_memory(samples: Samples, seen: int) -> Memory:
     """Return samples as a memory. seen: how many there have been in all."""
     count = torch.tensor(seen, device=samples.labels.device)
@@ -57,9 +61,9 @@ def as_kept(inputs: Tensor, kept: Tensor) -> Tensor:
 
 
 def room(settings: Gdumb | ShelsGdumb, seen: int, classes: int) -> int:
-    """Return K, how many samples may be kept: so many, or a share of all seen, one a class at least."""
+    """Return K, how many samples may be kept: so many, or a share of all seen, ten a class at least."""
     if settings.size is None:
-        return max(classes, round(settings.share * seen))
+        return max(LEAST * classes, round(settings.share * seen))
     if settings.size < classes:
         raise SettingsError(
             f"size must be one sample a class or more, so {classes} or more by now, got {settings.size}"
