@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from shels.accommodation import penalty, protection, proximal, replay, take_in
+from shels.accommodation import Given, penalty, protection, proximal, replay, take_in
 from shels.accommodation.penalty import change_penalty, masked, merged, penalty_loss, transfer_masks
 from shels.accommodation.protection import free_units, parts
 from shels.accommodation.protocol import under
@@ -69,7 +69,7 @@ def take(base, settings, samples=None, **options):
     method = method_of(settings)
     memory = method.remember(base, known(), PREPARE)
     samples = cloud(3) if samples is None else samples
-    taken = take_in(method, base, memory, samples, PREPARE, TRAINING, seed=1, **options)
+    taken = take_in(method, Given(base, memory, samples, PREPARE, TRAINING, 1), **options)
     return method, memory, taken
 
 
@@ -81,7 +81,7 @@ def test_a_method_adds_one_row_and_leaves_what_it_was_given_untouched(base, sett
     before = {name: value.clone() for name, value in base.state_dict().items()}
     method, memory, taken = take(base, settings)
     kept = {name: value.clone() for name, value in memory.items()}
-    take_in(method, base, memory, cloud(3), PREPARE, TRAINING, seed=1)
+    take_in(method, Given(base, memory, cloud(3), PREPARE, TRAINING, 1))
     assert taken.network.head.weight.shape[0] == 4
     assert all(torch.equal(value, before[name]) for name, value in base.state_dict().items())
     assert all(torch.equal(memory[name], value) for name, value in kept.items())
@@ -107,7 +107,7 @@ def test_a_method_gives_the_same_from_the_same_seed_and_takes_in_a_second_class(
     assert all(
         torch.equal(value, two.network.state_dict()[name]) for name, value in one.network.state_dict().items()
     )
-    more = take_in(method, one.network, one.memory, cloud(4), PREPARE, TRAINING, seed=1)
+    more = take_in(method, Given(one.network, one.memory, cloud(4), PREPARE, TRAINING, 1))
     assert more.network.head.weight.shape[0] == 5
     assert all(value.isfinite().all() for value in more.network.state_dict().values())
 
@@ -230,7 +230,7 @@ def test_penalty_cannot_grow_a_network_without_linear_layers():
     method = method_of(Penalty(grow=2))
     memory = method.remember(network, samples, Preparation((1, 4, 4)))
     with pytest.raises(AccommodationError, match="no linear layer"):
-        take_in(method, network, memory, samples.only(("a",)), Preparation((1, 4, 4)), TRAINING, seed=0)
+        take_in(method, Given(network, memory, samples.only(("a",)), Preparation((1, 4, 4)), TRAINING, 0))
 
 
 # Proximal ----------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_protected_weights_are_bit_identical_and_old_scores_the_same(base):
     assert torch.equal(taken.network.body[0].weight, base.body[0].weight)
     inputs = torch.cat([known().inputs, cloud(3).inputs])
     assert torch.allclose(raw(taken.network, inputs)[:, :3], raw(base, inputs), atol=1e-6)
-    again = take_in(method, taken.network, taken.memory, cloud(4), PREPARE, TRAINING, seed=2)
+    again = take_in(method, Given(taken.network, taken.memory, cloud(4), PREPARE, TRAINING, 2))
     assert torch.allclose(raw(again.network, inputs)[:, :4], raw(taken.network, inputs), atol=1e-6)
 
 
@@ -328,7 +328,7 @@ def test_dropping_a_class_brings_back_the_old_scores_and_frees_its_units(base):
     assert torch.allclose(raw(dropped.network, known().inputs), raw(base, known().inputs), atol=1e-6)
     assert dropped.memory["gaussian.mean"].shape[0] == 3
     assert dropped.report["free_units"]["after"]["body.4"] >= 8
-    again = take_in(method, dropped.network, dropped.memory, cloud(4), PREPARE, TRAINING, seed=2)
+    again = take_in(method, Given(dropped.network, dropped.memory, cloud(4), PREPARE, TRAINING, 2))
     assert again.report["grown_units"] <= 8  # the freed units are used again
 
 
@@ -348,7 +348,7 @@ def test_a_network_of_convolutions_alone_learns_a_row_on_its_features():
     samples = Samples(torch.rand(8, 1, 4, 4), torch.arange(8) % 2, ("a", "b"))
     method = method_of(Proximal(steps=5))
     memory = method.remember(network, samples, Preparation((1, 4, 4)))
-    taken = take_in(method, network, memory, samples.only(("a",)), Preparation((1, 4, 4)), TRAINING, seed=0)
+    taken = take_in(method, Given(network, memory, samples.only(("a",)), Preparation((1, 4, 4)), TRAINING, 0))
     assert taken.report["grown_units"] == 0
     assert torch.equal(taken.network.head.weight[:2], network.head.weight)
 
@@ -361,7 +361,7 @@ def test_a_network_of_one_hidden_layer_draws_its_inputs_which_may_be_negative():
     method = method_of(METHODS[2])
     memory = method.remember(network, known(), prepare)
     assert replay.draw(under("gaussian.", memory), 50).min() < -0.5
-    taken = take_in(method, network, memory, cloud(3), prepare, TRAINING, seed=0)
+    taken = take_in(method, Given(network, memory, cloud(3), prepare, TRAINING, 0))
     assert taken.report["free_units"]["before"].keys() == {"body.0"}
     inputs = prepare(known().inputs)
     assert torch.allclose(raw(taken.network, inputs)[:, :3], raw(network, inputs), atol=1e-6)
@@ -434,7 +434,7 @@ def test_a_novel_digit_is_learned_and_old_digits_are_kept(digits, learner):
     method = method_of(Proximal())
     memory = method.remember(learner.network, train, learner.preparation)
     taken = take_in(
-        method, learner.network, memory, new.train.only((6,)), learner.preparation, TRAINING, seed=0
+        method, Given(learner.network, memory, new.train.only((6,)), learner.preparation, TRAINING, 0)
     )
     old_inputs, new_inputs = (learner.preparation(s.inputs) for s in (test, new.test.only((6,))))
     before = raw(learner.network, old_inputs)
@@ -451,7 +451,7 @@ def test_penalty_runs_on_the_digits(digits, learner):
     memory = method.remember(learner.network, digits[0], learner.preparation)
     new = load_named("digits").train.only((6,))
     taken = take_in(
-        method, learner.network, memory, new, learner.preparation, learner.settings.training, seed=0
+        method, Given(learner.network, memory, new, learner.preparation, learner.settings.training, 0)
     )
     assert taken.network.head.weight.shape == (5, 136)
     assert taken.report["grown_units"] == 8

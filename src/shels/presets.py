@@ -13,7 +13,6 @@ from shels.config import (
     MeanMinusSd,
     NetworkSettings,
     Penalty,
-    Ranpac,
     Settings,
     Sgd,
     TrainingSettings,
@@ -101,8 +100,6 @@ def with_learner(settings: Settings, way: Accommodation, *, standard: bool, data
     if isinstance(way, AgsCl):
         divisor = _AGS_DIVISORS.get(data, AgsCl.rate_divisor)
         way = replace(way, mu=settings.training.alpha, lam=beta, rate_divisor=divisor)
-    if data == "digits" and isinstance(way, Ranpac):
-        way = replace(way, projections=1024)  # more than there are images
     settings = replace(settings, accommodation=way)
     return ordinary(settings) if standard else settings
 

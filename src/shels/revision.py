@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from shels.accommodation import Lesson, Method, train
+from shels.accommodation import Given, Lesson, Method, train
 from shels.config import Gaussian
 from shels.courses import Fit, Progress
 from shels.data.samples import Label, Samples, check_inputs
@@ -183,7 +183,7 @@ def _taught(
     share = settings.training.validation_share
     training, apart = (samples.take(index) for index in hold_out(samples, share, seed))
     method, prepare = method_of(settings.accommodation), learner.preparation
-    lesson = method.lesson(learner.network, learner.memory, training, prepare, settings.training, seed=seed)
+    lesson = method.lesson(Given(learner.network, learner.memory, training, prepare, settings.training, seed))
 
     def finish(went: Fit | None) -> Learner:
         taken = lesson.finish(went) if isinstance(lesson, Lesson) and went is not None else lesson

@@ -115,10 +115,10 @@ def test_what_was_finished_before_the_end_is_not_done_again(tmp_path):
 def test_a_trial_that_cannot_take_a_class_in_fails_alone(tmp_path, monkeypatch):
     lesson = FineTuneMethod.lesson
 
-    def refusing(self, *given, seed):
-        if seed == 0:
+    def refusing(self, given):
+        if given.seed == 0:
             raise AccommodationError("not today")
-        return lesson(self, *given, seed=seed)
+        return lesson(self, given)
 
     monkeypatch.setattr(FineTuneMethod, "lesson", refusing)
     advances = run([*trials("fine-tune", 2), *trials("slda")], tmp_path)

@@ -12,7 +12,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from torch import nn
 
-from shels.accommodation import take_in
+from shels.accommodation import Given, take_in
 from shels.config import Adam, Fecam, Maha, Ranpac, Slda, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
@@ -156,7 +156,7 @@ def samples(classes):
 def test_a_network_that_stays_as_it_is_names_old_and_new_classes(network, settings, features):
     method = method_of(replace(settings, features=features))
     memory = method.remember(network, samples([0, 1, 2]), PREPARE)
-    taken = take_in(method, network, memory, samples([3]), PREPARE, TRAINING, seed=0)
+    taken = take_in(method, Given(network, memory, samples([3]), PREPARE, TRAINING, 0))
     assert taken.network is network
     new, wanted = toy(4, seed=1)
     with torch.no_grad():
@@ -171,7 +171,7 @@ def test_a_class_without_samples_is_refused(network, settings):
     memory = method.remember(network, samples([0, 1]), PREPARE)
     nothing = samples([3]).take(torch.zeros(0, dtype=torch.int64))
     with pytest.raises(DataError, match="no sample of the new class"):
-        take_in(method, network, memory, nothing, PREPARE, TRAINING, seed=0)
+        take_in(method, Given(network, memory, nothing, PREPARE, TRAINING, 0))
 
 
 @pytest.mark.parametrize("settings", [Maha(), Slda(), Ranpac(projections=16)], ids=lambda each: each.kind)

@@ -14,7 +14,7 @@ from safetensors.torch import load
 from torch import nn
 
 import shels.learner
-from shels.accommodation import Lesson, replay, take_in, train
+from shels.accommodation import Given, Lesson, replay, take_in, train
 from shels.accommodation.protocol import views_of
 from shels.batches import TrialData
 from shels.config import (
@@ -132,7 +132,7 @@ def begun(way, seed=0):
 def taught(way, position, before, *, n=EACH, seed=1):
     """Return the network and memory that know the class at this position of the toy, too."""
     samples = cloud(position, n)
-    return take_in(method_of(way), before.network, before.memory, samples, PREPARE, TRAINING, seed=seed)
+    return take_in(method_of(way), Given(before.network, before.memory, samples, PREPARE, TRAINING, seed))
 
 
 @cache
@@ -216,7 +216,7 @@ def test_taking_a_class_in_leaves_the_network_and_memory_that_were_given_bit_for
     weights = {name: value.clone() for name, value in now.network.state_dict().items()}
     memory = {name: value.clone() for name, value in now.memory.items()}
     inputs = samples.inputs.clone()
-    new = take_in(method_of(way), now.network, now.memory, samples, PREPARE, TRAINING, seed=1)
+    new = take_in(method_of(way), Given(now.network, now.memory, samples, PREPARE, TRAINING, 1))
     assert same(now.network.state_dict(), weights)
     assert same(now.memory, memory)
     assert torch.equal(samples.inputs, inputs)
@@ -338,7 +338,7 @@ def test_a_dropped_class_is_never_named_again_or_the_method_says_what_to_do(way,
 def lesson_of(way, seed=1, n=EACH):
     now = begun(way, seed % 2)
     few = replace(TRAINING, steps=20, check_every=20)
-    return method_of(way).lesson(now.network, now.memory, cloud(KNOWN, n, seed), PREPARE, few, seed=seed)
+    return method_of(way).lesson(Given(now.network, now.memory, cloud(KNOWN, n, seed), PREPARE, few, seed))
 
 
 def test_a_lesson_stacked_with_another_seeds_comes_to_the_same_as_alone(way, monkeypatch):
@@ -378,7 +378,7 @@ def test_a_class_taken_in_on_a_gpu_is_named_as_on_the_cpu(way, method):
     there = copied(begun(way).network).cuda()
     prepare, test = PREPARE.to(torch.device("cuda")), clouds(KNOWN + 1, seed=7)
     memory = method.remember(there, clouds(), prepare)
-    new = take_in(method, there, memory, cloud(KNOWN), prepare, TRAINING, seed=1)
+    new = take_in(method, Given(there, memory, cloud(KNOWN), prepare, TRAINING, 1))
     assert new.network.head.weight.is_cuda
     found = method.naming(new.network, new.memory)(views_of(new.network, test, prepare))
     wanted = scores(way, taken(way), test)

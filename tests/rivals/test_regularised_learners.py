@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from shels.accommodation import take_in
+from shels.accommodation import Given, take_in
 from shels.accommodation.protocol import under
 from shels.batches import Batch, TrialData
 from shels.config import Adam, AgsCl, Ewc, FineTune, Lwf, NetworkSettings, TrainingSettings
@@ -87,14 +87,14 @@ def learn(network, settings, samples=None):
     method = method_of(settings)
     memory = method.remember(network, known(), PREPARE)
     samples = cloud(3) if samples is None else samples
-    return method, memory, take_in(method, network, memory, samples, PREPARE, TRAINING, seed=1)
+    return method, memory, take_in(method, Given(network, memory, samples, PREPARE, TRAINING, 1))
 
 
 def lesson_of(network, settings, samples=None, seed=1):
     method = method_of(settings)
     memory = method.remember(network, known(), PREPARE)
     samples = cloud(3) if samples is None else samples
-    return method.lesson(network, memory, samples, PREPARE, TRAINING, seed=seed)
+    return method.lesson(Given(network, memory, samples, PREPARE, TRAINING, seed))
 
 
 @torch.no_grad()
@@ -122,8 +122,8 @@ def test_a_method_adds_a_row_and_leaves_what_it_was_given_untouched(bases, setti
     method = method_of(settings)
     memory = method.remember(network, known(), PREPARE)
     kept = {name: value.clone() for name, value in memory.items()}
-    taken = take_in(method, network, memory, cloud(3), PREPARE, TRAINING, seed=1)
-    again = take_in(method, taken.network, taken.memory, cloud(4), PREPARE, TRAINING, seed=1)
+    taken = take_in(method, Given(network, memory, cloud(3), PREPARE, TRAINING, 1))
+    again = take_in(method, Given(taken.network, taken.memory, cloud(4), PREPARE, TRAINING, 1))
     assert (len(taken.network.head.weight), len(again.network.head.weight)) == (4, 5)
     assert all(torch.equal(value, before[name]) for name, value in network.named_parameters())
     assert set(memory) == set(kept) == set(taken.memory)
@@ -169,7 +169,7 @@ def picture_lesson(settings, seed):
         network.body[9].bias[:7] = -50
     method, prepare = method_of(settings), Preparation((1, 8, 8))
     memory = method.remember(network, pictures(0, 9), prepare)
-    return method.lesson(network, memory, pictures(3, 18 + 3 * seed), prepare, TRAINING, seed=seed)
+    return method.lesson(Given(network, memory, pictures(3, 18 + 3 * seed), prepare, TRAINING, seed))
 
 
 @EVERY
@@ -211,7 +211,7 @@ def test_the_sparsity_of_shels_plays_no_role_in_a_lesson(base, settings):
     method = method_of(settings)
     memory = method.remember(base, known(), PREPARE)
     one, two = (
-        take_in(method, base, memory, cloud(3), PREPARE, replace(TRAINING, alpha=alpha), seed=1)
+        take_in(method, Given(base, memory, cloud(3), PREPARE, replace(TRAINING, alpha=alpha), 1))
         for alpha in (0.0, 5.0)
     )
     assert torch.equal(one.network.head.weight, two.network.head.weight)
@@ -607,7 +607,8 @@ def test_the_network_given_back_is_cleared_and_old_classes_are_answered_as_befor
     assert not taken.network.head.weight[:, left["body.4"]].any()
     assert int(taken.memory["lessons"]) == 1
     again = take_in(
-        method_of(AgsCl(epochs=1, lam=1e12)), taken.network, taken.memory, cloud(4), PREPARE, TRAINING, seed=1
+        method_of(AgsCl(epochs=1, lam=1e12)),
+        Given(taken.network, taken.memory, cloud(4), PREPARE, TRAINING, 1),
     )
     with torch.no_grad():
         same = again.network(known().inputs)[:, :4]

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from shels.accommodation import take_in
+from shels.accommodation import Given, take_in
 from shels.accommodation.penalty import PenaltyMethod, change_penalty, merged
 from shels.accommodation.protocol import Taken, relabelled, under
 from shels.batches import Batch, Rows, TrialData
@@ -79,7 +79,7 @@ def take(base, settings, samples=None, **options):
     method = method_of(settings)
     memory = method.remember(base, known(), PREPARE)
     samples = cloud(3) if samples is None else samples
-    return method, memory, take_in(method, base, memory, samples, PREPARE, TRAINING, seed=1, **options)
+    return method, memory, take_in(method, Given(base, memory, samples, PREPARE, TRAINING, 1), **options)
 
 
 def counts(memory, classes):
@@ -114,7 +114,7 @@ def test_a_method_adds_one_row_and_leaves_what_it_was_given_untouched(base, sett
     memory = method.remember(base, known(), PREPARE)
     kept = {name: value.clone() for name, value in memory.items()}
     samples = cloud(3)
-    taken = take_in(method, base, memory, samples, PREPARE, TRAINING, seed=1)
+    taken = take_in(method, Given(base, memory, samples, PREPARE, TRAINING, 1))
     assert taken.network.head.weight.shape[0] == 4
     assert same(weights(base), before)
     assert memory.keys() == kept.keys()
@@ -129,7 +129,7 @@ def test_a_method_gives_the_same_from_the_same_seed_and_goes_on(base, settings):
     _, _, two = take(base, settings)
     assert same(weights(one.network), weights(two.network))
     assert same(one.memory, two.memory)
-    more = take_in(method, one.network, one.memory, cloud(4), PREPARE, TRAINING, seed=1)
+    more = take_in(method, Given(one.network, one.memory, cloud(4), PREPARE, TRAINING, 1))
     assert more.network.head.weight.shape[0] == 5
     assert set(more.memory["labels"].tolist()) == set(range(5))
     assert int(more.memory["seen"]) == 5 * 40
@@ -167,14 +167,14 @@ def test_a_class_cannot_be_unlearned_and_one_without_samples_is_refused(base, se
         method.drop(taken.network, taken.memory, 3)
     nothing = cloud(3).take(torch.zeros(0, dtype=torch.int64))
     with pytest.raises(DataError, match="no sample of the new class"):
-        method.lesson(base, memory, nothing, PREPARE, TRAINING, seed=0)
+        method.lesson(Given(base, memory, nothing, PREPARE, TRAINING, 0))
 
 
 @pytest.mark.parametrize("settings", METHODS, ids=str)
 def test_nothing_is_held_out_and_the_last_weights_are_kept(base, settings):
     method = method_of(settings)
     memory = method.remember(base, known(), PREPARE)
-    lesson = method.lesson(base, memory, cloud(3), PREPARE, replace(TRAINING, patience=2), seed=0)
+    lesson = method.lesson(Given(base, memory, cloud(3), PREPARE, replace(TRAINING, patience=2), 0))
     assert not isinstance(lesson, Taken)
     assert lesson.trial.data.validation is None
     assert lesson.settings.patience is None
@@ -200,7 +200,9 @@ def test_lessons_of_two_trials_train_alike_alone_and_together(settings):
         for seed in range(2):
             network = build(NetworkSettings("vectors", head="linear"), (6,), 3, seed)
             memory = method.remember(network, known(seed=seed, n=40 + 9 * seed), PREPARE)
-            lessons.append(method.lesson(network, memory, cloud(3, seed=seed), PREPARE, TRAINING, seed=seed))
+            lessons.append(
+                method.lesson(Given(network, memory, cloud(3, seed=seed), PREPARE, TRAINING, seed))
+            )
             lessons[-1].trial.network.double()
         one, trials = lessons[0], [lesson.trial for lesson in lessons]
         steps = replace(one.settings, epochs=None, steps=9, check_every=4)
@@ -249,7 +251,7 @@ def test_the_memory_is_balanced_and_never_over_its_size(base, settings):
     method, first, taken = take(base, settings)
     assert counts(first, 3) == [8, 8, 8]
     assert counts(taken.memory, 4) == [6, 6, 6, 6]
-    more = take_in(method, taken.network, taken.memory, cloud(4), PREPARE, TRAINING, seed=1)
+    more = take_in(method, Given(taken.network, taken.memory, cloud(4), PREPARE, TRAINING, 1))
     assert sorted(counts(more.memory, 5)) == [4, 5, 5, 5, 5]
 
 
@@ -308,7 +310,7 @@ def test_a_fresh_start_has_nothing_of_the_given_weights_and_a_warm_one_has(base)
         method = method_of(replace(GDUMB, start=start, epochs=1))
         memory = method.remember(base, known(), PREPARE)
         results[start] = [
-            weights(take_in(method, network, memory, cloud(3), PREPARE, TRAINING, seed=1).network)
+            weights(take_in(method, Given(network, memory, cloud(3), PREPARE, TRAINING, 1)).network)
             for network in (base, other)
         ]
     assert same(*results["scratch"])
@@ -348,13 +350,13 @@ def test_joint_training_is_the_first_training_on_all_classes_from_a_fresh_networ
     settings = replace(TRAINING, alpha=0.01, patience=3)
     method = method_of(Joint())
     memory = method.remember(base, known(), PREPARE)
-    lesson = method.lesson(base, memory, cloud(3), PREPARE, settings, seed=1)
+    lesson = method.lesson(Given(base, memory, cloud(3), PREPARE, settings, 1))
     assert lesson.settings == replace(settings, patience=None)
     expected = fresh(base, 4, generator(1, "start", 3))
     assert same(weights(lesson.trial.network), weights(expected))
     data = TrialData.of(known(4), None, PREPARE)
     fit(expected, shels_loss(expected, settings), data, lesson.settings, seed=lesson.trial.seed)
-    taken = take_in(method, base, memory, cloud(3), PREPARE, settings, seed=1)
+    taken = take_in(method, Given(base, memory, cloud(3), PREPARE, settings, 1))
     assert same(weights(taken.network), weights(expected))
     assert counts(taken.memory, 4) == [40] * 4
 
@@ -365,7 +367,7 @@ def test_joint_training_is_the_first_training_on_all_classes_from_a_fresh_networ
 def test_the_combination_has_the_papers_loss_on_the_memory(base):
     method = method_of(replace(MIXED, beta=7.0))
     memory = method.remember(base, known(), PREPARE)
-    lesson = method.lesson(base, memory, cloud(3), PREPARE, TRAINING, seed=1)
+    lesson = method.lesson(Given(base, memory, cloud(3), PREPARE, TRAINING, 1))
     assert len(lesson.trial.data.training.labels) == 24
     assert lesson.settings.optimiser == Adam(1e-3)
     params = {name: value.detach() + 0.1 for name, value in lesson.trial.network.named_parameters()}
@@ -601,7 +603,7 @@ def test_cutmix_of_vectors_is_refused_when_the_lesson_is_made(base):
     method = method_of(replace(GDUMB, cutmix=0.5))
     memory = method.remember(base, known(), PREPARE)
     with pytest.raises(SettingsError, match=r"cutmix must be 0 for vectors of 6: it mixes images, got 0\.5"):
-        method.lesson(base, memory, cloud(3), PREPARE, TRAINING, seed=0)
+        method.lesson(Given(base, memory, cloud(3), PREPARE, TRAINING, 0))
 
 
 # Images ------------------------------------------------------------------------------------------------
@@ -618,5 +620,5 @@ def test_digits_are_learned_from_a_small_memory(cutmix):
     method = method_of(Gdumb(size=60, start="scratch", epochs=63, batch_size=16, cutmix=cutmix))
     memory = method.remember(network, first, prepare)
     assert memory["samples"].dtype == data.train.inputs.dtype  # as they came
-    taken = take_in(method, network, memory, new, prepare, TRAINING, seed=0)
+    taken = take_in(method, Given(network, memory, new, prepare, TRAINING, 0))
     assert accuracy(method, taken, data.test.only(classes[:4]), prepare) > 0.9

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from shels.accommodation.penalty import PenaltyMethod
-from shels.accommodation.protocol import First, Lesson, Memory, Method, Stores, Taken, take_in, train
+from shels.accommodation.protocol import First, Given, Lesson, Memory, Method, Stores, Taken, take_in, train
 from shels.accommodation.proximal import ProximalMethod
 
 __all__ = [
     "First",
+    "Given",
     "Lesson",
     "Memory",
     "Method",

@@ -10,8 +10,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from shels.accommodation.protocol import Memory, Method, Naming, Stores, Taken, placed, relabelled, views_of
-from shels.config import TrainingSettings
+from shels.accommodation.protocol import (
+    Given,
+    Memory,
+    Method,
+    Naming,
+    Stores,
+    Taken,
+    placed,
+    relabelled,
+    views_of,
+)
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import AccommodationError
@@ -56,18 +65,9 @@ class ClosedForm(Method):
         rows = self.rows(views_of(network, samples, prepare))
         return self.fitted(rows, samples.labels.to(rows.device))
 
-    def lesson(
-        self,
-        network: Network,
-        memory: Memory,
-        samples: Samples,
-        prepare: Preparation,
-        training: TrainingSettings,
-        *,
-        seed: int,
-    ) -> Taken:
+    def lesson(self, given: Given) -> Taken:
         """Return the same network and the statistics with one class more."""
-        del training, seed
+        network, memory, samples, prepare, _training, _seed = given
         samples = relabelled(samples, 0)  # refuses none
         rows = self.rows(views_of(network, replace(samples, classes=(0,)), prepare))
         return Taken(network, self.grown(placed(memory, network), rows), {})

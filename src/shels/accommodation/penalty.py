@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from shels.accommodation.protocol import (
+    Given,
     Lesson,
     Memory,
     Method,
@@ -132,17 +133,9 @@ class PenaltyMethod(Method):
         share = self.settings.tolerance
         return {name: value <= share * value.max() for name, value in self.importances(memory).items()}
 
-    def lesson(
-        self,
-        network: Network,
-        memory: Memory,
-        samples: Samples,
-        prepare: Preparation,
-        training: TrainingSettings,
-        *,
-        seed: int,
-    ) -> Lesson:
+    def lesson(self, given: Given) -> Lesson:
         """Return the training on the new class under the penalty; its samples join the importance."""
+        network, memory, samples, prepare, training, seed = given
         position = len(network.head.weight)
         samples, memory = relabelled(samples, position), placed(memory, network)
         free = {"before": counts(self.unused(memory))}

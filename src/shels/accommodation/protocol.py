@@ -65,6 +65,21 @@ class First(NamedTuple):
     after_step: AfterStep | None = None
 
 
+class Given(NamedTuple):
+    """What there is when a new class comes; none of it is changed.
+
+    network, memory: those that know the classes so far. samples: the new class alone, every label 0.
+    training: how the network was trained at first.
+    """
+
+    network: Network
+    memory: Memory
+    samples: Samples
+    prepare: Preparation
+    training: TrainingSettings
+    seed: int
+
+
 class Method(Protocol):
     """A way to take in a class.
 
@@ -90,21 +105,8 @@ class Method(Protocol):
         """Return what must be kept of the classes that a network was just trained on."""
         ...
 
-    def lesson(
-        self,
-        network: Network,
-        memory: Memory,
-        samples: Samples,
-        prepare: Preparation,
-        training: TrainingSettings,
-        *,
-        seed: int,
-    ) -> Lesson | Taken:
-        """Return how a new network comes to know one class more, or that network where nothing is trained.
-
-        The given network and memory stay as they are. samples: the new class alone, every label 0.
-        training: how the network was trained at first.
-        """
+    def lesson(self, given: Given) -> Lesson | Taken:
+        """Return how a new network comes to know one class more, or that network where nothing is trained."""
         ...
 
     def naming(self, network: Network, memory: Memory) -> Naming:
@@ -125,19 +127,9 @@ class Method(Protocol):
         del shape, classes
 
 
-def take_in(
-    method: Method,
-    network: Network,
-    memory: Memory,
-    samples: Samples,
-    prepare: Preparation,
-    training: TrainingSettings,
-    *,
-    seed: int,
-    progress: Watcher | None = None,
-) -> Taken:
+def take_in(method: Method, given: Given, progress: Watcher | None = None) -> Taken:
     """Return a new network that knows one class more, once it is trained."""
-    lesson = method.lesson(network, memory, samples, prepare, training, seed=seed)
+    lesson = method.lesson(given)
     return lesson if isinstance(lesson, Taken) else lesson.finish(train(lesson, progress))
 
 

@@ -30,6 +30,7 @@ from shels.accommodation.protection import (
 )
 from shels.accommodation.protocol import (
     First,
+    Given,
     Lesson,
     Memory,
     Method,
@@ -154,18 +155,11 @@ class ProximalMethod(Method):
         """Return the strength of those steps."""
         return (self.settings.kind, self.settings.base_alpha) if self.settings.base_alpha else ()
 
-    def lesson(
-        self,
-        network: Network,
-        memory: Memory,
-        samples: Samples,
-        prepare: Preparation,
-        training: TrainingSettings,
-        *,
-        seed: int,
-    ) -> Lesson:
+    def lesson(self, given: Given) -> Lesson:
         """Return the training of units of the new class's own, after which old classes score as before."""
-        del training  # nothing of the old weights is trained on, so their rate and length do not matter
+        network, memory, samples, prepare, _training, seed = (
+            given  # nothing of the old weights is trained on, so their rate and length do not matter
+        )
         position, memory = len(network.head.weight), placed(memory, network)
         own = shared_features(network, relabelled(samples, position), prepare)
         source = generator(seed, "few samples", position)

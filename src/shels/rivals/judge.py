@@ -105,7 +105,7 @@ class Judge:
         """Return a judge that knows one class more, the old thresholds kept.
 
         detector, naming: with the new class. views: of samples of it that nothing was trained on; where they
-        are too few for the rule, it borrows how old classes' scores lie about their means.
+        are too few for the rule, it borrows how old classes' scores lie about their medians.
         """
         old = [row[row.isfinite()] for row in self.calibration]
         chosen = _of_its_own(detector.scores(views), naming(views), len(self.means))

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from shels.accommodation.penalty import masked, transfer_masks
 from shels.accommodation.protocol import (
     First,
+    Given,
     Lesson,
     Memory,
     Method,
@@ -173,17 +174,9 @@ class AgsClMethod(Method):
         out = {name: decay * value + new[name] for name, value in memory.items() if name != _LESSONS}
         return out | {_LESSONS: memory[_LESSONS] + 1}
 
-    def lesson(
-        self,
-        network: Network,
-        memory: Memory,
-        samples: Samples,
-        prepare: Preparation,
-        training: TrainingSettings,
-        *,
-        seed: int,
-    ) -> Lesson:
+    def lesson(self, given: Given) -> Lesson:
         """Return the training of unused nodes and of the new row, the used ones pulled back."""
+        network, memory, samples, prepare, training, seed = given
         position = len(network.head.weight)
         samples, memory = relabelled(samples, position), placed(memory, network)
         unused = unused_nodes(memory)

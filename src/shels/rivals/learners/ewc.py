@@ -20,6 +20,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from shels.accommodation.protocol import (
+    Given,
     Lesson,
     Memory,
     Method,
@@ -131,17 +132,9 @@ class EwcMethod(Method):
         found = fisher(network, samples, prepare, self.settings.samples)
         return {_FISHER + name: value for name, value in found.items()}
 
-    def lesson(
-        self,
-        network: Network,
-        memory: Memory,
-        samples: Samples,
-        prepare: Preparation,
-        training: TrainingSettings,
-        *,
-        seed: int,
-    ) -> Lesson:
+    def lesson(self, given: Given) -> Lesson:
         """Return the training on the new class, under the penalty; its Fisher diagonal is then added."""
+        network, memory, samples, prepare, training, seed = given
         position = len(network.head.weight)
         samples = relabelled(samples, position)
         grown = add_class(network, generator(seed, "head", position))

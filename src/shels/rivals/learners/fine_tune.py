@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from shels.accommodation.protocol import (
+    Given,
     Lesson,
     Memory,
     Method,
@@ -48,18 +49,9 @@ class FineTuneMethod(Method):
         del network, samples, prepare
         return {}
 
-    def lesson(
-        self,
-        network: Network,
-        memory: Memory,
-        samples: Samples,
-        prepare: Preparation,
-        training: TrainingSettings,
-        *,
-        seed: int,
-    ) -> Lesson:
+    def lesson(self, given: Given) -> Lesson:
         """Return the training of all weights by cross-entropy on the new class."""
-        del memory
+        network, _memory, samples, prepare, training, seed = given
         position = len(network.head.weight)
         data = TrialData.of(relabelled(samples, position), None, prepare)
         grown = add_class(network, generator(seed, "head", position))

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from shels.accommodation.protocol import (
+    Given,
     Lesson,
     Memory,
     Method,
@@ -120,18 +121,11 @@ class GdumbMethod(Method):
                 f"cutmix must be 0 for vectors of {shape[0]}: it mixes images, got {self.settings.cutmix:g}"
             )
 
-    def lesson(
-        self,
-        network: Network,
-        memory: Memory,
-        samples: Samples,
-        prepare: Preparation,
-        training: TrainingSettings,
-        *,
-        seed: int,
-    ) -> Lesson:
+    def lesson(self, given: Given) -> Lesson:
         """Return the training on the memory once the new class has its share of it."""
-        del training  # GDumb's own schedule, whatever the first training's
+        network, memory, samples, prepare, _training, seed = (
+            given  # GDumb's own schedule, whatever the first training's
+        )
         self.check(prepare.shape, len(network.head.weight) + 1)
         position = len(network.head.weight)
         new = relabelled(samples, position).to(network.head.weight.device)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from shels.accommodation.protocol import (
+    Given,
     Lesson,
     Memory,
     Method,
@@ -23,7 +24,7 @@ from shels.accommodation.protocol import (
     relabelled,
 )
 from shels.batches import TrialData
-from shels.config import Joint, TrainingSettings
+from shels.config import Joint
 from shels.courses import Fit, TrialTraining
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
@@ -48,17 +49,9 @@ class JointMethod(Method):
         samples.require_every_class()
         return kept_memory(samples, len(samples))
 
-    def lesson(
-        self,
-        network: Network,
-        memory: Memory,
-        samples: Samples,
-        prepare: Preparation,
-        training: TrainingSettings,
-        *,
-        seed: int,
-    ) -> Lesson:
+    def lesson(self, given: Given) -> Lesson:
         """Return the training of a fresh network on all samples, the new ones among them."""
+        network, memory, samples, prepare, training, seed = given
         position = len(network.head.weight)
         new = relabelled(samples, position).to(network.head.weight.device)
         every = joined(placed(memory, network), new)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from shels.accommodation.protocol import (
+    Given,
     Lesson,
     Memory,
     Method,
@@ -27,7 +28,7 @@ from shels.accommodation.protocol import (
     under,
 )
 from shels.batches import Batch, TrialData
-from shels.config import Lwf, TrainingSettings
+from shels.config import Lwf
 from shels.courses import Fit, TrialTraining
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
@@ -78,18 +79,9 @@ class LwfMethod(Method):
         del network, samples, prepare
         return {}
 
-    def lesson(
-        self,
-        network: Network,
-        memory: Memory,
-        samples: Samples,
-        prepare: Preparation,
-        training: TrainingSettings,
-        *,
-        seed: int,
-    ) -> Lesson:
+    def lesson(self, given: Given) -> Lesson:
         """Return the training on the new class, taught by the network as it is now."""
-        del memory
+        network, _memory, samples, prepare, training, seed = given
         position = len(network.head.weight)
         data = TrialData.of(relabelled(samples, position), None, prepare)
         teacher = copied(network).eval()  # of its own: the loop sets the trained network's mode

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from shels.accommodation.penalty import PenaltyMethod, hold, masked, merged, penalty_loss
 from shels.accommodation.protocol import (
+    Given,
     Lesson,
     Memory,
     Method,
@@ -55,17 +56,9 @@ class ShelsGdumbMethod(Method):
         del shape
         room(self.settings, 0, classes)
 
-    def lesson(
-        self,
-        network: Network,
-        memory: Memory,
-        samples: Samples,
-        prepare: Preparation,
-        training: TrainingSettings,
-        *,
-        seed: int,
-    ) -> Lesson:
+    def lesson(self, given: Given) -> Lesson:
         """Return the training on the memory, the new class in it, under the penalty on changes."""
+        network, memory, samples, prepare, training, seed = given
         position, memory = len(network.head.weight), placed(memory, network)
         new = relabelled(samples, position).to(network.head.weight.device)
         kept = extended(self.settings, memory, new, generator(seed, "memory", position))
