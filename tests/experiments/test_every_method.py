@@ -23,6 +23,7 @@ def trial_of(name):
     settings, way = trial.settings, trial.settings.accommodation
     shorter = {"epochs": 15} if name.startswith("gdumb") else {}
     shorter |= {"steps": 40} if name == "proximal" else {}
+    shorter |= {"projections": 512} if name == "ranpac" else {}
     training = replace(settings.training, steps=100, check_every=100)
     return replace(
         trial, settings=replace(settings, training=training, accommodation=replace(way, **shorter))

@@ -144,7 +144,7 @@ class Ranpac:
     kind: ClassVar[str] = "ranpac"
     features: Where = "shared"
     projections: int = 4096
-    """M: how many random directions at most; fewer where there are fewer samples of the first classes."""
+    """M: how many random directions; each costs memory by the square."""
 
     def __post_init__(self) -> None:
         one_of(self, "features", "shared", "high")

@@ -29,10 +29,6 @@ _LEAST = 1e-12
 """The smallest ridge, over the trace of G, with which G is factored safely in double precision."""
 
 
-_FEWEST = 512
-"""Projections that are taken however few samples there are, as far as that many are asked for."""
-
-
 def directions(features: int, projections: int) -> Tensor:
     """Return W, the random directions, the same at every call: (features, projections)."""
     return torch.randn(features, projections, generator=generator(0, "ranpac"))
@@ -93,8 +89,7 @@ class RanpacMethod(ClosedForm):
 
     def fitted(self, rows: Tensor, labels: Tensor) -> Memory:
         """Return the sums of the first classes, and the ridge that serves them best."""
-        most = min(self.settings.projections, max(_FEWEST, len(rows)))  # more than samples tell nothing more
-        drawn = directions(rows.shape[1], most).to(rows)
+        drawn = directions(rows.shape[1], self.settings.projections).to(rows)
         targets = F.one_hot(labels).double()
         gram, sums = products(rows, drawn, targets)
         width = torch.tensor(rows.shape[1], device=rows.device)
