@@ -18,10 +18,10 @@ def run(case: tuple[str, int], data_dir: str) -> dict[str, Any]:
     """Train on that many images of a set and measure on its whole test part."""
     import torch  # noqa: PLC0415
 
+    from shels.config.presets import preset  # noqa: PLC0415
     from shels.data.sources import load_named  # noqa: PLC0415
     from shels.data.splits import authors_split, split_data  # noqa: PLC0415
-    from shels.learner import learn  # noqa: PLC0415
-    from shels.presets import preset  # noqa: PLC0415
+    from shels.learner.learner import learn  # noqa: PLC0415
     from shels.runtime import generator  # noqa: PLC0415
 
     name, size = case

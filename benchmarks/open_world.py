@@ -23,15 +23,15 @@ import numpy as np
 import torch
 
 from shels import __version__
-from shels.agent import AgentSettings, OpenWorldAgent
+from shels.agent.agent import AgentSettings, OpenWorldAgent
+from shels.agent.oracle import Oracle, Truths
 from shels.config import AcceptShare, Gaussian, Proximal, Settings
+from shels.config.presets import preset
 from shels.data.samples import DataSet, Samples
 from shels.data.sources import load_named
 from shels.data.splits import AUTHORS_ORDERS
 from shels.data.streams import paper_stream
-from shels.learner import Learner, learn
-from shels.oracle import Oracle, Truths
-from shels.presets import preset
+from shels.learner.learner import Learner, learn
 
 KNOWN, NEW = {"mnist": 7, "fmnist": 4}, 3
 ORDER = AUTHORS_ORDERS[0]  # 9 5 2 4 7 1 0 8 6 3

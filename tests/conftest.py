@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from shels.config import Adam, TrainingSettings
+from shels.config.presets import DEFAULT
 from shels.data.sources import load_named
 from shels.data.splits import ClassSplit, split_data
-from shels.learner import learn
-from shels.presets import DEFAULT
+from shels.learner.learner import learn
 
 torch.set_num_threads(1)  # steady under load, and the same sums on every machine
 

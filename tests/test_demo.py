@@ -9,15 +9,16 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, roc_auc_score
 
-from shels import demo, presets
-from shels.agent import OpenWorldAgent, Request
+from shels import demo
+from shels.agent.agent import OpenWorldAgent, Request
+from shels.agent.home import Home
+from shels.agent.oracle import Oracle
+from shels.config import presets
 from shels.data.sources import load_named
 from shels.data.splits import ClassSplit
 from shels.data.streams import mixed_stream, paper_stream
 from shels.errors import ModelFileError
-from shels.home import Home
-from shels.learner import Learner
-from shels.oracle import Oracle
+from shels.learner.learner import Learner
 from shels.report.course import Witness, follow
 
 SEED = 3

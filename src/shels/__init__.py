@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from shels._version import __version__
 
 if TYPE_CHECKING:
-    from shels.agent import OpenWorldAgent
+    from shels.agent.agent import OpenWorldAgent
     from shels.estimator import OpenWorldClassifier
-    from shels.learner import Learner
+    from shels.learner.learner import Learner
 
 __all__ = ["Learner", "OpenWorldAgent", "OpenWorldClassifier", "__version__"]
 
 _HOME = {
-    "OpenWorldAgent": "shels.agent",
+    "OpenWorldAgent": "shels.agent.agent",
     "OpenWorldClassifier": "shels.estimator",
-    "Learner": "shels.learner",
+    "Learner": "shels.learner.learner",
 }
 
 

@@ -21,18 +21,19 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from shels import training
 from shels._version import __version__
-from shels.batches import TrialData
 from shels.config import AcceptShare, Adam, Gaussian, NetworkSettings, Settings, TrainingSettings
-from shels.courses import TrialTraining
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.detection import Detector, GaussianDetector
+from shels.detection.scores.gaussian import GaussianDetector
+from shels.detection.scores.shels import Detector
 from shels.errors import SettingsError
-from shels.learner import Learner
+from shels.learner.learner import Learner
 from shels.model.networks import Network, Views, build
 from shels.runtime import device, generator
+from shels.training import loop as training
+from shels.training.batches import TrialData
+from shels.training.courses import TrialTraining
 
 Work = Callable[[], object]
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from shels import storage
-from shels.agent import OpenWorldAgent
+from shels.agent.agent import OpenWorldAgent
+from shels.agent.home import Home
+from shels.agent.oracle import Oracle
 from shels.config import Settings
-from shels.courses import Progress
+from shels.config.presets import preset
 from shels.data.arrays import sorted_classes
 from shels.data.samples import DataSet
 from shels.data.sources import load_named
@@ -20,13 +21,12 @@ from shels.data.splits import ClassSplit, draw_classes, split_data
 from shels.data.streams import mixed_stream, paper_stream
 from shels.errors import ModelFileError
 from shels.files import check_writable, write_whole
-from shels.home import Home
-from shels.learner import Learner, learn
-from shels.oracle import Oracle
-from shels.presets import preset
+from shels.learner import storage
+from shels.learner.learner import Learner, learn
 from shels.report import open_world
 from shels.report.course import Course, Witness, follow
 from shels.report.page import percent
+from shels.training.courses import Progress
 
 KNOWN_COUNT = 7
 BATCH_SIZE = 100

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from shels import runtime
 from shels.config import AcceptShare, Settings
+from shels.config.presets import preset
 from shels.data.arrays import from_arrays, images_or_vectors
 from shels.data.own import from_torch_dataset
 from shels.data.samples import Samples
 from shels.errors import SettingsError
-from shels.learner import Learner, learn
-from shels.presets import preset
+from shels.learner.learner import Learner, learn
 
 Array = NDArray[Any]
 
@@ -127,7 +127,7 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         threshold: the share that would be; groups: (n,) the proposed new class of each sample, -1 for none;
         drift: why it looks like known classes seen through a change, or None.
         """
-        from shels.agent import observed  # noqa: PLC0415
+        from shels.agent.agent import observed  # noqa: PLC0415
 
         return observed(self._learner(), self._inputs(X))
 

@@ -26,7 +26,7 @@ from shels.experiments.methods import METHODS
 from shels.experiments.preparing import training_key
 from shels.experiments.records import Records
 from shels.experiments.trials import MEASURES
-from shels.learner import learn
+from shels.learner.learner import learn
 
 DIGITS = CATALOGUE["within/digits"]
 

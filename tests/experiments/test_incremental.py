@@ -13,7 +13,7 @@ from shels.experiments import engine, incremental
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.methods import METHODS, start_of
 from shels.experiments.records import Records
-from shels.rivals.learners.fine_tune import FineTuneMethod
+from shels.learning.methods.fine_tune import FineTuneMethod
 
 DIGITS = CATALOGUE["incremental/digits"]
 

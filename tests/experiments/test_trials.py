@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 
 from shels.config import from_dict, to_dict
+from shels.config.presets import DEFAULT, PAPER
 from shels.errors import DataError, SettingsError
 from shels.experiments.trials import MEASURES, Trial, TrialResult
-from shels.presets import DEFAULT, PAPER
 
 TRIAL = Trial("within/fmnist", "shels", 3, "fmnist", "fmnist", (6, 9, 3), (5, 7), PAPER["fmnist"])
 RESULT = TrialResult(

@@ -37,10 +37,7 @@ LAYERS = [
         },
     ),
     (nn.Linear(11, 3), {"kind": "Linear", "in_features": 11, "out_features": 3, "bias": True}),
-    (
-        nn.Linear(11, 3, bias=False),
-        {"kind": "Linear", "in_features": 11, "out_features": 3, "bias": False},
-    ),
+    (nn.Linear(11, 3, bias=False), {"kind": "Linear", "in_features": 11, "out_features": 3, "bias": False}),
     (nn.ReLU(), {"kind": "ReLU"}),
     (
         nn.MaxPool2d((3, 2), stride=2, padding=(1, 0), dilation=2, ceil_mode=True),

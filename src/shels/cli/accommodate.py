@@ -15,9 +15,9 @@ from shels.cli.display import TrainingBar, listed, print_json, say
 from shels.errors import ModelFileError
 
 if TYPE_CHECKING:
+    from shels.agent.home import Home
     from shels.data.samples import Label
-    from shels.home import Home
-    from shels.learner import Learner
+    from shels.learner.learner import Learner
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -49,7 +49,7 @@ def accommodate(
     Anything that is wrong with the images or the name is said before the model
     is touched.
     """
-    from shels.home import Home  # noqa: PLC0415
+    from shels.agent.home import Home  # noqa: PLC0415
 
     home = Home(model)
     was_home = home.exists
@@ -82,7 +82,7 @@ def _learned(
 
 def _commit(home: Home, before: Learner, after: Learner, *, was_home: bool) -> int:
     """Make the new learner the version in use, say so in the log, and return its number."""
-    from shels.curation import Curator  # noqa: PLC0415
+    from shels.agent.curation import Curator  # noqa: PLC0415
 
     with home.lock():
         if home.exists and not was_home:

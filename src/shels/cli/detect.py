@@ -14,7 +14,7 @@ from shels.cli.display import print_json, results, table
 from shels.errors import SettingsError
 
 if TYPE_CHECKING:
-    from shels.learner import Learner
+    from shels.learner.learner import Learner
 
 EXAMPLES = """[bold]Examples[/bold]
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from shels import courses
+    from shels.training import courses
 
 _WIDE = 160  # columns where there is no terminal, so that no name is broken in a pipe or a file
 

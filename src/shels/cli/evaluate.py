@@ -13,7 +13,7 @@ from shels.errors import SettingsError
 
 if TYPE_CHECKING:
     from shels.data.samples import Samples
-    from shels.learner import Learner
+    from shels.learner.learner import Learner
 
 EXAMPLES = """[bold]Examples[/bold]
 

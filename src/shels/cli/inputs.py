@@ -15,14 +15,14 @@ from shels.data.images import conform
 from shels.data.samples import DataSet, Label, Samples
 from shels.data.splits import match_class
 from shels.errors import DataError, ModelFileError, SettingsError, unknown_name
-from shels.versions import is_home
+from shels.learner.versions import is_home
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from shels.config import NetworkSettings
     from shels.data.preparation import Preparation
-    from shels.learner import Learner
+    from shels.learner.learner import Learner
 
 PARTS = ("test", "train", "all")
 
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 def load_learner(model: Path, device: str) -> Learner:
     """Return the learner in a directory; a training that was cut off there is told from no model."""
-    from shels.learner import Learner  # noqa: PLC0415
+    from shels.learner.learner import Learner  # noqa: PLC0415
 
     unfinished = (model / "checkpoint.safetensors").is_file() and not (model / "model.json").exists()
     if unfinished and not is_home(model):

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shels.agent.home import TAKEN
 from shels.cli import options
 from shels.cli.display import percent, print_json, results, table
 from shels.errors import DataError
-from shels.home import TAKEN
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from shels.home import Home
-    from shels.learner import Learner
+    from shels.agent.home import Home
+    from shels.learner.learner import Learner
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -50,8 +50,8 @@ def inspect(
     Images of a class are kept until it has a name of its own; --images writes
     them, so that you can see what novel-1 is.
     """
+    from shels.agent.home import Home  # noqa: PLC0415
     from shels.cli.inputs import load_learner  # noqa: PLC0415
-    from shels.home import Home  # noqa: PLC0415
 
     learner, home = load_learner(model, device), Home(model)
     result = _result(model, learner, home, events)
@@ -99,7 +99,7 @@ def _write_kept(learner: Learner, home: Home, folder: Path) -> dict[str, int]:
 
 def _result(model: Path, learner: Learner, home: Home, last: int) -> dict[str, Any]:
     from shels.config import to_dict  # noqa: PLC0415
-    from shels.rivals.pairing import told  # noqa: PLC0415
+    from shels.learner.pairing import told  # noqa: PLC0415
 
     events = home.events()
     settings = to_dict(learner.settings)
@@ -157,7 +157,7 @@ def _origins(learner: Learner, events: list[dict[str, Any]]) -> dict[Any, dict[s
 
 def _counts(learner: Learner) -> dict[int, int]:
     """Return how many samples each class was learned from, by position, where the detector counts them."""
-    from shels.detection import GaussianDetector  # noqa: PLC0415
+    from shels.detection.scores.gaussian import GaussianDetector  # noqa: PLC0415
 
     found: dict[int, int] = {}
     if isinstance(learner.detector, GaussianDetector):
@@ -169,7 +169,7 @@ def _counts(learner: Learner) -> dict[int, int]:
 def _free_units(learner: Learner) -> list[dict[str, Any]]:
     """Return, for each hidden layer, how many of its units nothing reads."""
     from shels.model.activations import weight_layers  # noqa: PLC0415
-    from shels.sparsity import outgoing_norms  # noqa: PLC0415
+    from shels.model.sparsity import outgoing_norms  # noqa: PLC0415
 
     weights = dict(learner.network.named_parameters())
     rows: list[dict[str, Any]] = []

@@ -27,7 +27,7 @@ def methods(as_json: options.Json = False) -> None:
     A family names all of its methods at once in --methods of shels reproduce.
     Detectors and learners are paired by --detector and --learner of shels train.
     """
-    from shels.rivals.pairing import groups  # noqa: PLC0415
+    from shels.learner.pairing import groups  # noqa: PLC0415
 
     rows = _rows()
     pairs = [{"detectors": names, "learners": learners} for names, learners in groups()]
@@ -69,9 +69,9 @@ def _rows() -> list[dict[str, Any]]:
 
 def _more(method: Any) -> dict[str, Any]:
     """Return a method's settings and score and, of a way to learn, what tells novel samples beside it."""
-    from shels.presets import DEFAULT  # noqa: PLC0415
-    from shels.rivals.pairing import detector_name  # noqa: PLC0415
-    from shels.rivals.registry import DETECTORS  # noqa: PLC0415
+    from shels.config.presets import DEFAULT  # noqa: PLC0415
+    from shels.detection.registry import DETECTORS  # noqa: PLC0415
+    from shels.learner.pairing import detector_name  # noqa: PLC0415
 
     if method.task == "learning":
         settings = method.settings(DEFAULT, "")

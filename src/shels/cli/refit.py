@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from shels.courses import Fit
 from shels.data.preparation import prepare_for
 from shels.data.splits import hold_out, match_class
-from shels.drift import Look
+from shels.detection.drift import Look
 from shels.errors import ModelFileError, SettingsError
-from shels.learner import assembled
-from shels.rivals.learners.registry import method_of
-from shels.rivals.pairing import detector_name, paired
-from shels.runs import Check
+from shels.learner.learner import assembled
+from shels.learner.pairing import detector_name, paired
+from shels.learning.registry import method_of
+from shels.training.checkpoints import Check
+from shels.training.courses import Fit
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from shels.agent.home import Home
     from shels.config import Settings
     from shels.data.samples import DataSet, Samples
-    from shels.home import Home
-    from shels.learner import Learner
+    from shels.learner.learner import Learner
 
 
 @dataclass(frozen=True, eq=False)

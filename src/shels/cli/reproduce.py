@@ -107,13 +107,7 @@ class Course:
     """One run of experiments: checked before, shown as it goes, summed up at the end."""
 
     def __init__(
-        self,
-        asked: Sequence[Trial],
-        out: Path,
-        device: str,
-        together: int | None,
-        *,
-        quiet: bool,
+        self, asked: Sequence[Trial], out: Path, device: str, together: int | None, *, quiet: bool
     ) -> None:
         from shels.experiments.records import Records  # noqa: PLC0415
 
@@ -161,11 +155,7 @@ class Course:
         try:
             with board:
                 for advance in engine.run(
-                    standing.missing,
-                    self.records,
-                    source,
-                    device=self.device,
-                    most_together=self.together,
+                    standing.missing, self.records, source, device=self.device, most_together=self.together
                 ):
                     board.take(advance)
         except KeyboardInterrupt:

@@ -13,10 +13,10 @@ from shels.cli.settings import one_of
 from shels.errors import ModelFileError, SettingsError
 
 if TYPE_CHECKING:
-    from shels.curation import Curator
+    from shels.agent.curation import Curator
+    from shels.agent.home import Home
     from shels.data.samples import Label
-    from shels.home import Home
-    from shels.learner import Learner
+    from shels.learner.learner import Learner
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -40,8 +40,7 @@ Action = Annotated[str, typer.Argument(metavar="ACTION", help="rename, merge, sp
 What = Annotated[
     list[str],
     typer.Argument(
-        metavar="WHAT",
-        help="rename: OLD NEW; merge: CLASS INTO; split, unlearn: CLASS; rollback: VERSION.",
+        metavar="WHAT", help="rename: OLD NEW; merge: CLASS INTO; split, unlearn: CLASS; rollback: VERSION."
     ),
 ]
 
@@ -65,7 +64,7 @@ def revise(
         raise SettingsError(
             f"{action} takes {wants}, got {' '.join(what)}: shels revise MODEL {action} {wants}"
         )
-    from shels.home import Home  # noqa: PLC0415
+    from shels.agent.home import Home  # noqa: PLC0415
 
     home = Home(model)
     if action == "rollback":
@@ -82,7 +81,7 @@ def revise(
 
 def _rollback(home: Home, text: str, device: str) -> tuple[Learner, str]:
     """Return the learner of an earlier version, which is in use again, and what was done."""
-    from shels.curation import Curator  # noqa: PLC0415
+    from shels.agent.curation import Curator  # noqa: PLC0415
 
     if not text.isascii() or not text.isdigit():
         raise SettingsError(f"a version is a whole number such as 1, got {text!r}")
@@ -100,8 +99,8 @@ def _rollback(home: Home, text: str, device: str) -> tuple[Learner, str]:
 
 def _change(home: Home, action: str, what: list[str], device: str) -> tuple[Learner, str]:
     """Return the learner after a change, and what was done."""
+    from shels.agent.curation import Curator  # noqa: PLC0415
     from shels.cli.inputs import load_learner  # noqa: PLC0415
-    from shels.curation import Curator  # noqa: PLC0415
 
     learner = load_learner(home.directory, device)
     names = _names(action, what, learner.classes)

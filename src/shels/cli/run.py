@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shels.alarm import AlarmRule, FalseAlarmRate, PresetShare
+from shels.agent.alarm import AlarmRule, FalseAlarmRate, PresetShare
+from shels.agent.home import BATCH
 from shels.cli import options
 from shels.cli.display import StreamDisplay, listed, percent, print_json, say
 from shels.cli.settings import one_of
 from shels.cli.story import HEADINGS, Story, Told, batch_line, events_by_batch, of_batch
 from shels.errors import DataError, SettingsError
-from shels.home import BATCH
 
 if TYPE_CHECKING:
-    from shels.agent import AgentSettings, OpenWorldAgent
+    from shels.agent.agent import AgentSettings, OpenWorldAgent
+    from shels.agent.home import Home
     from shels.cli.world import Asked, World
     from shels.data.streams import StreamBatch
-    from shels.home import Home
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -102,9 +102,9 @@ def run(  # noqa: PLR0913 - a parameter for each option
     """
     one_of("protocol", protocol, ("paper", "mixed"))
     rule = _rule(alarm_probability, alarm_share)
-    from shels.agent import AgentSettings  # noqa: PLC0415
+    from shels.agent.agent import AgentSettings  # noqa: PLC0415
+    from shels.agent.proposals import ProposalSettings  # noqa: PLC0415
     from shels.cli.world import Asked  # noqa: PLC0415
-    from shels.proposals import ProposalSettings  # noqa: PLC0415
 
     asked = Asked(stream, protocol, batch_size, batches, seed)
     settings = AgentSettings(rule, ProposalSettings(several=not one_class, drift=not no_drift))
@@ -151,10 +151,10 @@ class Course:
 
     def run(self, data_dir: Path | None, learner: str | None, detector: str | None) -> dict[str, Any]:
         """Return what happened; what cannot be a model, a pair or a stream is refused before any change."""
+        from shels.agent.home import Home  # noqa: PLC0415
         from shels.cli import refit  # noqa: PLC0415
         from shels.cli import world as worlds  # noqa: PLC0415
         from shels.cli.inputs import load_learner  # noqa: PLC0415
-        from shels.home import Home  # noqa: PLC0415
 
         home = Home(self.model)
         log, version = [] if self.again else home.events(), home.version if home.exists else None
@@ -172,9 +172,9 @@ class Course:
             return self._live(home, world)
 
     def _live(self, home: Home, world: World) -> dict[str, Any]:
-        from shels.agent import OpenWorldAgent  # noqa: PLC0415
+        from shels.agent.agent import OpenWorldAgent  # noqa: PLC0415
         from shels.cli.world import Person, Supplies  # noqa: PLC0415
-        from shels.rivals.pairing import told  # noqa: PLC0415
+        from shels.learner.pairing import told  # noqa: PLC0415
 
         agent = OpenWorldAgent(
             home.load(self.device), home=home, settings=self.settings, seed=self.asked.seed
@@ -203,7 +203,7 @@ class Course:
 
     def _watch(self, agent: OpenWorldAgent, home: Home, world: World, story: Story) -> None:
         """Take the agent through the batches that are not done yet."""
-        from shels.agent import batch_key  # noqa: PLC0415
+        from shels.agent.agent import batch_key  # noqa: PLC0415
 
         before, cut_off = events_by_batch([] if self.again else home.events())
         waiting = [held["inputs"] for name, held in home.buffered().items() if name.startswith(BATCH)]

@@ -30,9 +30,7 @@ def lay_over(base: Settings, network: Mapping[str, Any], training: Mapping[str, 
     if "epochs" in given or "steps" in given:
         given = {"epochs": None, "steps": None} | given
     return replace(
-        base,
-        network=replace(base.network, **_given(network)),
-        training=replace(base.training, **given),
+        base, network=replace(base.network, **_given(network)), training=replace(base.training, **given)
     )
 
 

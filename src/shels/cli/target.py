@@ -11,8 +11,8 @@ from shels.errors import ModelFileError
 from shels.files import check_writable
 
 if TYPE_CHECKING:
-    from shels.courses import Progress
-    from shels.learner import Learner
+    from shels.learner.learner import Learner
+    from shels.training.courses import Progress
 
 
 class Target:
@@ -36,7 +36,7 @@ class Target:
                 f"{self.directory} already holds a finished model; choose another --out, or replace it "
                 "with --force"
             )
-        from shels import storage  # noqa: PLC0415
+        from shels.learner import storage  # noqa: PLC0415
 
         storage.check_target(self.directory)
 

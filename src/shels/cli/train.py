@@ -14,8 +14,8 @@ from shels.cli import train_options as given
 from shels.cli.display import TrainingBar, listed, percent, print_json, say
 from shels.cli.settings import ClassChoice, lay_over, names, one_of, threshold_rule
 from shels.cli.target import Target
+from shels.config.presets import preset as named_preset
 from shels.errors import DataError, ModelFileError, TrainingError
-from shels.presets import preset as named_preset
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shels.config import Settings
     from shels.data.samples import Samples
     from shels.data.splits import ClassSplit
-    from shels.learner import Learner
+    from shels.learner.learner import Learner
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -83,7 +83,7 @@ def train(  # noqa: PLR0913 - a parameter for each option
     settings = lay_over(named_preset(preset, data), network, length | loss)
     settings = replace(settings, rule=threshold_rule(settings.rule, accept, sd))
     if learner is not None or detector is not None:
-        from shels.rivals.pairing import paired  # noqa: PLC0415
+        from shels.learner.pairing import paired  # noqa: PLC0415
 
         numbers = preset.removeprefix("paper-") if preset.startswith("paper-") else data
         settings = paired(settings, learner, detector, numbers)
@@ -144,7 +144,7 @@ def _learn(
 def _train(
     samples: Samples, settings: Settings, seed: int, device: torch.device, target: Target, *, quiet: bool
 ) -> Learner:
-    from shels.learner import learn  # noqa: PLC0415
+    from shels.learner.learner import learn  # noqa: PLC0415
 
     with target.ready(), TrainingBar("training", quiet=quiet) as bar:
         try:
@@ -168,7 +168,7 @@ def _train(
 
 
 def _result(learner: Learner, target: Target, data: str, novel: tuple[Any, ...]) -> dict[str, Any]:
-    from shels.rivals.pairing import told  # noqa: PLC0415
+    from shels.learner.pairing import told  # noqa: PLC0415
 
     report = learner.report
     return {

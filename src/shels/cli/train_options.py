@@ -39,13 +39,9 @@ Force = Annotated[
     bool, typer.Option("--force", help="Replace the finished model in MODEL; one with a history never.")
 ]
 
-Known = Annotated[
-    list[str] | None,
-    _classes("--known", "A,B,…", "Exactly these; the others are novel."),
-]
+Known = Annotated[list[str] | None, _classes("--known", "A,B,…", "Exactly these; the others are novel.")]
 Novel = Annotated[
-    list[str] | None,
-    _classes("--novel", "A,B,…", "All but these; with --known, leave the rest out."),
+    list[str] | None, _classes("--novel", "A,B,…", "All but these; with --known, leave the rest out.")
 ]
 KnownCount = Annotated[int | None, _classes("--known-count", "N", "This many, drawn from the seed.")]
 AuthorsOrder = Annotated[
@@ -76,15 +72,13 @@ LearningRate = Annotated[float | None, _training("--learning-rate", "X", "The op
 BatchSize = Annotated[int | None, _training("--batch-size", "N", "Samples in each step.")]
 Alpha = Annotated[float | None, _training("--alpha", "X", "Weight of the group sparsity, 0 or more.")]
 DepthWeights = Annotated[
-    str | None,
-    _training("--depth-weights", "RULE", "layer-wise (sparsity fades with depth) or constant."),
+    str | None, _training("--depth-weights", "RULE", "layer-wise (sparsity fades with depth) or constant.")
 ]
 Accept = Annotated[
     float | None, _training("--accept", "SHARE", "Accept this share of known samples, such as 0.95.")
 ]
 Sd = Annotated[
-    float | None,
-    _training("--sd", "K", "The paper's threshold: mean score less K standard deviations."),
+    float | None, _training("--sd", "K", "The paper's threshold: mean score less K standard deviations.")
 ]
 Learner = Annotated[
     str | None,

@@ -11,7 +11,8 @@ from typing import Any
 
 import typer
 
-from shels.agent import OpenWorldAgent, Request, Supply
+from shels.agent.agent import OpenWorldAgent, Request, Supply
+from shels.agent.oracle import Oracle, Truths
 from shels.cli.display import StreamDisplay, say
 from shels.cli.inputs import form, load_to_judge, new_class
 from shels.cli.inspect import write_pictures
@@ -19,8 +20,7 @@ from shels.data import sources, streams
 from shels.data.samples import DataSet, Label
 from shels.data.splits import ClassSplit, match_class
 from shels.errors import DataError, MissingDataError, SettingsError, unknown_name
-from shels.learner import Learner
-from shels.oracle import Oracle, Truths
+from shels.learner.learner import Learner
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Settings: frozen values, one per stage, checked when they are made and stored with every result."""
 
-from shels.config.learners import (
+from shels.config.learning import (
     Accommodation,
     AgsCl,
     Ewc,
@@ -17,6 +17,7 @@ from shels.config.learners import (
     ShelsGdumb,
     Slda,
 )
+from shels.config.settings import OWN, Settings, from_dict, to_dict
 from shels.config.stages import (
     AcceptShare,
     Adam,
@@ -29,7 +30,6 @@ from shels.config.stages import (
     TrainingSettings,
     WarmRestarts,
 )
-from shels.config.whole import OWN, Settings, from_dict, to_dict
 
 __all__ = [
     "OWN",

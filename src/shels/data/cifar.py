@@ -36,9 +36,7 @@ BINARY = Kind(
     (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"),
 )
 PYTHON = Kind(
-    "cifar-10-python.tar.gz",
-    "cifar-10-batches-py",
-    (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"),
+    "cifar-10-python.tar.gz", "cifar-10-batches-py", (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 )
 
 

@@ -84,13 +84,7 @@ def paper_stream(
 
 
 def mixed_stream(
-    test: Samples,
-    known: Sequence[Label],
-    novel: Sequence[Label],
-    *,
-    batches: int,
-    batch_size: int,
-    seed: int,
+    test: Samples, known: Sequence[Label], novel: Sequence[Label], *, batches: int, batch_size: int, seed: int
 ) -> Iterator[StreamBatch]:
     """Return a harder open world: every batch a random mix, novel classes appearing at random times.
 

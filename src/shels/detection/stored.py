@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from shels.config import ThresholdRule
-from shels.detection.gaussian import GaussianDetector, Part
-from shels.detection.shels import Detector
+from shels.detection.gaussians import Projection, Sums
+from shels.detection.scores.gaussian import GaussianDetector, Part
+from shels.detection.scores.shels import Detector
 from shels.errors import ModelFileError
-from shels.gaussians import Projection, Sums
 
 Tensors = dict[str, Tensor]
 _VIEWS = ("shared", "high")

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from shels.config import Adam, MeanMinusSd, Precision, Settings, TrainingSettings
+from shels.config.presets import DEFAULT, PAPER
 from shels.data.samples import Label
 from shels.data.sources import named_set
 from shels.data.splits import AUTHORS_ORDERS, authors_split, draw_classes
 from shels.errors import SettingsError, unknown_name
 from shels.experiments.methods import Method, Task
 from shels.experiments.trials import Trial
-from shels.presets import DEFAULT, PAPER
 
 
 @dataclass(frozen=True)

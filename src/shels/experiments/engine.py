@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import torch
 
 from shels import runtime
-from shels.courses import Fit, Progress, TrialTraining
 from shels.data.samples import DataSet
 from shels.errors import ShelsError
 from shels.experiments.methods import start_of
@@ -18,9 +17,10 @@ from shels.experiments.outcomes import Advance, Clock, Trained, detection, learn
 from shels.experiments.preparing import Training, prepared, require_classes, training_key
 from shels.experiments.records import Records
 from shels.experiments.trials import Trial
-from shels.runs import Checkpoint
-from shels.tasks import following
-from shels.training import fit_trials, planned
+from shels.training.checkpoints import Checkpoint
+from shels.training.courses import Fit, Progress, TrialTraining
+from shels.training.loop import fit_trials, planned
+from shels.training.tasks import following
 
 Source: TypeAlias = Callable[[str, int | None], DataSet]
 """Gives a data set by its name, at the image size that a trial needs where its images have many sizes."""

@@ -16,20 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shels.accommodation import Lesson
-from shels.batches import Rows
 from shels.config import Precision
-from shels.courses import Fit
 from shels.data.samples import DataSet, Label, Samples
-from shels.detection import Verdicts
+from shels.detection.calibration import Verdicts
+from shels.detection.evaluation import measures_of
 from shels.errors import AccommodationError, ShelsError
 from shels.experiments.measuring import Figures
 from shels.experiments.preparing import Training
 from shels.experiments.trials import Trial
-from shels.judging import measures_of
-from shels.learner import Learner, assembled
-from shels.revision import Taking, taking_in
-from shels.training import fit_trials
+from shels.learner.changes import Taking, taking_in
+from shels.learner.learner import Learner, assembled
+from shels.learning.protocol import Lesson
+from shels.training.batches import Rows
+from shels.training.courses import Fit
+from shels.training.loop import fit_trials
 
 Work = tuple[Trial, Training, Fit]
 """A trial, the network that was trained for it, and how that training went."""

@@ -9,21 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shels import metrics
 from shels.config import Gaussian
 from shels.data.samples import DataSet
-from shels.detection import Detector, GaussianDetector, Verdicts
+from shels.detection import metrics
+from shels.detection.calibration import Verdicts
+from shels.detection.evaluation import exclusivity, measures_of
+from shels.detection.head import Head
+from shels.detection.judge import Judge
+from shels.detection.registry import DETECTORS, detector
+from shels.detection.scores.gaussian import GaussianDetector
+from shels.detection.scores.odin import Odin, chosen_step, moved_views
+from shels.detection.scores.shels import Detector
 from shels.errors import ShelsError
 from shels.experiments.methods import METHODS
 from shels.experiments.preparing import Training
 from shels.experiments.trials import Trial
-from shels.judging import exclusivity, measures_of
 from shels.model.networks import Network, Views
-from shels.rivals.head import Head
-from shels.rivals.judge import Judge
-from shels.rivals.odin import Odin, chosen_step, moved_views
-from shels.rivals.registry import DETECTORS, detector
-from shels.viewing import views_of
+from shels.training.features import views_of
 
 
 @dataclass(frozen=True, eq=False)

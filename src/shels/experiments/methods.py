@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from shels.accommodation import First
 from shels.config import Accommodation, Gdumb, Settings, TrainingSettings
+from shels.config.presets import ordinary, with_learner
+from shels.detection.registry import DETECTORS
 from shels.errors import SettingsError, unknown_name
+from shels.learning.protocol import First
+from shels.learning.registry import LEARNERS, Learning, method_of
 from shels.model.networks import Network
-from shels.presets import ordinary, with_learner
-from shels.rivals.learners.registry import LEARNERS, Learning, method_of
-from shels.rivals.registry import DETECTORS
-from shels.rivals.training import exclusive_sparsity_loss, scaled_cosine_loss
-from shels.stepping import Loss
-from shels.training import shels_loss
+from shels.training.loop import shels_loss
+from shels.training.rival_losses import exclusive_sparsity_loss, scaled_cosine_loss
+from shels.training.stepping import Loss
 
 PAPER = "Gummadi, Kent, Mendez, Eaton, CoLLAs 2022"
 
@@ -159,8 +159,7 @@ def start_of(method: str, settings: Settings) -> Start:
         about = learner.about_first()
         return Start(about or (shels_loss.__name__,), learner.first)
     return Start(
-        (chosen.loss.__name__,),
-        lambda network, training: First(chosen.loss(network, training), training),
+        (chosen.loss.__name__,), lambda network, training: First(chosen.loss(network, training), training)
     )
 
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from shels import __version__
-from shels.courses import Fit
 from shels.data.samples import DataSet
 from shels.errors import ShelsError
 from shels.experiments.incremental import Work, by_method, learn_classes
@@ -21,7 +20,8 @@ from shels.experiments.methods import METHODS
 from shels.experiments.preparing import Training
 from shels.experiments.records import Records
 from shels.experiments.trials import Trial, TrialResult
-from shels.tasks import following
+from shels.training.courses import Fit
+from shels.training.tasks import following
 
 
 @dataclass(frozen=True)

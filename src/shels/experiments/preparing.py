@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shels.batches import Rows, TrialData
 from shels.config import TrainingSettings, to_dict
 from shels.data.preparation import prepare_for
 from shels.data.samples import DataSet
@@ -19,6 +18,7 @@ from shels.errors import DataError
 from shels.experiments.methods import start_of
 from shels.experiments.trials import Trial
 from shels.model.networks import Network, build
+from shels.training.batches import Rows, TrialData
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from shels import axis
+from shels.kernels import trial_axis
 
 _MOST = 128
 """Classes that the kernel takes; more do not fit into a GPU's fast memory."""
@@ -29,12 +29,12 @@ class CosineHead(nn.Module):
 
         A feature vector of zeros has cosine 0 with everything.
         """
-        if axis.has_kernels(features) and len(self.weight) <= _MOST:
+        if trial_axis.has_kernels(features) and len(self.weight) <= _MOST:
             return _cosines(features, self.weight)
         return F.linear(unit(features), unit(self.weight))
 
 
-@axis.over_trials
+@trial_axis.over_trials
 def _cosines(features: Tensor, weights: Tensor) -> Tensor:
     from shels.kernels import head  # noqa: PLC0415
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from shels import axis
+from shels.kernels import trial_axis
 
 
 class Trunk(NamedTuple):
@@ -24,14 +24,14 @@ class Trunk(NamedTuple):
 
 def run(chain: nn.Sequential, inputs: Tensor) -> Tensor:
     """Return what a chain makes of inputs; stacked trials on a GPU take their layers together."""
-    if not axis.has_kernels(inputs):
+    if not trial_axis.has_kernels(inputs):
         out: Tensor = chain(inputs)
         return out
     trunk = leading(chain, tuple(inputs.shape[-2:]) if inputs.ndim == 4 else (0, 0))
     layers, x = list(chain)[trunk.layers :], inputs
     if trunk.layers:
         params = [value for layer in trunk.convolutions for value in (layer.weight, layer.bias)]
-        x = _blocks(inputs, trunk.pools, axis.precision(), *params)
+        x = _blocks(inputs, trunk.pools, trial_axis.precision(), *params)
     for layer in layers:
         known = isinstance(layer, nn.Linear) and layer.bias is not None and x.ndim == 2
         x = _linear(x, layer.weight, layer.bias) if known else layer(x)
@@ -117,7 +117,7 @@ class _Blocks(torch.autograd.Function):
         return None, None, None, *reversed(grads)
 
 
-_blocks = axis.over_trials(_Blocks.apply)
+_blocks = trial_axis.over_trials(_Blocks.apply)
 
 
 class _Linear(torch.autograd.Function):
@@ -137,7 +137,7 @@ class _Linear(torch.autograd.Function):
         return back, gradient.mT.bmm(inputs), gradient.sum(dim=1)
 
 
-_linear = axis.over_trials(_Linear.apply)
+_linear = trial_axis.over_trials(_Linear.apply)
 
 
 def _pixels_first(value: Tensor, precision: torch.dtype) -> Tensor:

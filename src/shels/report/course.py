@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from shels.agent import (
+from shels.agent.agent import (
     ACCOMMODATED,
     ALARM,
     DECLINED,
@@ -19,12 +19,12 @@ from shels.agent import (
     OpenWorldAgent,
     Request,
 )
-from shels.alarm import AlarmRule
+from shels.agent.alarm import AlarmRule
+from shels.agent.oracle import Truth, Truths
 from shels.data.samples import Label, Samples
 from shels.data.streams import StreamBatch
 from shels.errors import DataError
-from shels.learner import Learner
-from shels.oracle import Truth, Truths
+from shels.learner.learner import Learner
 
 
 class Witness:

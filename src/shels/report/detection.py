@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shels.data.arrays import sorted_classes
 from shels.data.samples import Samples
 from shels.files import write_whole
-from shels.learner import Learner
+from shels.learner.learner import Learner
 from shels.report import figures, trained
 from shels.report.page import Figure, Gallery, Page, Section, Table, Thumbnail, html, percent
 from shels.report.trained import count
@@ -44,13 +44,7 @@ class _Shown:
 
 
 def write(
-    path: Path,
-    *,
-    learner: Learner,
-    known: Samples,
-    novel: Samples | None,
-    measures: Measures,
-    title: str,
+    path: Path, *, learner: Learner, known: Samples, novel: Samples | None, measures: Measures, title: str
 ) -> None:
     """Write the page on a learner and the samples that `measures` (from its evaluate) were taken on.
 

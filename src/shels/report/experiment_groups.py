@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from shels.config import to_dict
+from shels.detection.metrics import mean_exclusivity
 from shels.errors import DataError
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.methods import FAMILIES, METHODS
 from shels.experiments.published import Published, published
 from shels.experiments.statistics import Comparison, Summary, compare_measures, summary
 from shels.experiments.trials import LEARNING_MEASURES, TrialResult, measures_of
-from shels.metrics import mean_exclusivity
 
 MEASURES = {
     "novel_accuracy": "novel (OOD)",

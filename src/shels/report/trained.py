@@ -14,15 +14,15 @@ from shels._version import __version__
 from shels.config import AcceptShare, to_dict
 from shels.data.arrays import sorted_classes
 from shels.data.samples import Samples
-from shels.detection import GaussianDetector
+from shels.detection.judge import Judge
+from shels.detection.metrics import mean_exclusivity
+from shels.detection.scores.gaussian import GaussianDetector
 from shels.experiments.methods import METHODS
-from shels.learner import Learner
-from shels.metrics import mean_exclusivity
+from shels.learner.learner import Learner
+from shels.learning.registry import LEARNERS, method_of
 from shels.model.networks import automatic
 from shels.report import figures
 from shels.report.page import Figure, Section, Table, percent
-from shels.rivals.judge import Judge
-from shels.rivals.learners.registry import LEARNERS, method_of
 
 _NEAREST = (
     "A sample is given the class that it is most like, unless its score does not exceed that class's "

@@ -1,0 +1,61 @@
+"""The oracle of experiments: it knows the truth about every image, and is asked like a person."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from shels.agent.agent import Request, Supply
+from shels.data.samples import Label, Samples
+from shels.data.splits import match_class
+from shels.errors import DataError
+
+
+class Truth(NamedTuple):
+    """The class of most of some images, and its share of them."""
+
+    name: Label
+    share: float
+
+
+class Truths:
+    """What every image of some samples shows."""
+
+    def __init__(self, samples: Samples) -> None:
+        names = [samples.classes[position] for position in samples.labels.tolist()]
+        self._names = dict(zip(_contents(samples.inputs), names, strict=True))
+
+    def of(self, inputs: Tensor) -> Truth:
+        """Return what most of these images show; none may be a stranger."""
+        contents = _contents(inputs)
+        strangers = sum(content not in self._names for content in contents)
+        if strangers:
+            raise DataError(f"{strangers} of {len(contents)} images are not among those whose truth is known")
+        name, most = Counter(self._names[content] for content in contents).most_common(1)[0]
+        return Truth(name, most / len(contents))
+
+
+class Oracle:
+    """A supplier that gives all training images of what most of the images asked about show, with its name.
+
+    known: gives the learner's classes by now; of a class among them it gives nothing.
+    """
+
+    def __init__(self, truths: Truths, train: Samples, known: Callable[[], Sequence[Label]]) -> None:
+        self.truths = truths
+        self.train = train
+        self.known = known
+
+    def __call__(self, request: Request) -> Supply | None:
+        """Return the training images of the class that is meant, or None for one that is known."""
+        name = self.truths.of(request.inputs).name
+        if match_class(name, self.known()) is not None:
+            return None
+        return Supply(self.train.only([name]).inputs, name, by="oracle")
+
+
+def _contents(inputs: Tensor) -> list[bytes]:
+    return [image.cpu().contiguous().numpy().tobytes() for image in inputs]

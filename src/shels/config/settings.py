@@ -1,0 +1,94 @@
+"""All settings as one value, and as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, get_args
+
+from shels.config.checks import require
+from shels.config.learning import Accommodation, Gaussian
+from shels.config.stages import NetworkSettings, Optimiser, ThresholdRule, TrainingSettings
+from shels.errors import SettingsError, unknown_name
+
+OWN = "own"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides what a learner becomes, beside its data and its seed."""
+
+    network: NetworkSettings
+    training: TrainingSettings
+    rule: ThresholdRule
+    accommodation: Accommodation = field(default_factory=Gaussian)
+    detector: str = OWN
+    """What tells novel samples: a score of `shels.detection`, or the one that goes with the accommodation."""
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.network, NetworkSettings), "network", "NetworkSettings(...)", self.network)
+        require(
+            isinstance(self.training, TrainingSettings), "training", "TrainingSettings(...)", self.training
+        )
+        require(
+            isinstance(self.rule, get_args(ThresholdRule)), "rule", "MeanMinusSd or AcceptShare", self.rule
+        )
+        ways = get_args(Accommodation)
+        names = ", ".join(f"{each.__name__}(...)" for each in ways)
+        require(isinstance(self.accommodation, ways), "accommodation", f"one of {names}", self.accommodation)
+        require(isinstance(self.detector, str), "detector", "a name", self.detector)
+
+
+_CHOICES: dict[str, dict[str, Any]] = {
+    "optimiser": {each.kind: each for each in get_args(Optimiser)},
+    "rule": {each.kind: each for each in get_args(ThresholdRule)},
+    "accommodation": {each.kind: each for each in get_args(Accommodation)},
+}
+_LATER = {"detector": OWN}
+"""Settings that came later, left out of plain data where nothing was chosen: what was stored stays valid."""
+_PARTS: dict[str, Any] = {"network": NetworkSettings, "training": TrainingSettings}
+
+
+def to_dict(settings: object) -> dict[str, Any]:
+    """Return settings as plain data for JSON, each choice under its `kind`."""
+    out: dict[str, Any] = {}
+    for item in fields(settings):  # type: ignore[arg-type]
+        value = getattr(settings, item.name)
+        if item.name in _LATER and value == _LATER[item.name]:
+            continue
+        if item.name in _CHOICES:
+            out[item.name] = {"kind": value.kind, **asdict(value)}
+        elif item.name in _PARTS:
+            out[item.name] = to_dict(value)
+        else:
+            out[item.name] = value
+    return out
+
+
+def from_dict(data: Mapping[str, Any], kind: Any = Settings) -> Any:
+    """Return the settings that `to_dict` gave; unknown or missing names are refused."""
+    if not isinstance(data, Mapping):
+        raise SettingsError(f"{kind.__name__} must be a table of settings, got {data!r}")
+    names = [item.name for item in fields(kind)]
+    for name in data:
+        if name not in names:
+            raise SettingsError(unknown_name("setting", name, names))
+    missing = [name for name in names if name not in data and name not in _LATER]
+    if missing:
+        raise SettingsError(f"{kind.__name__} lacks {', '.join(missing)}")
+    values: dict[str, Any] = {}
+    for name, value in data.items():
+        if name in _CHOICES:
+            values[name] = _choice(name, value)
+        else:
+            values[name] = from_dict(value, _PARTS[name]) if name in _PARTS else value
+    return kind(**values)
+
+
+def _choice(name: str, data: Any) -> Any:
+    kind = data.get("kind") if isinstance(data, Mapping) else None
+    if not isinstance(kind, str):
+        raise SettingsError(f'{name} must be a table with a "kind", such as {{"kind": "adam"}}, got {data!r}')
+    if kind not in _CHOICES[name]:
+        raise SettingsError(unknown_name(name, kind, _CHOICES[name]))
+    return from_dict({key: value for key, value in data.items() if key != "kind"}, _CHOICES[name][kind])

@@ -1,0 +1,1 @@
+"""Every novelty score, our own and the rivals', one module each."""

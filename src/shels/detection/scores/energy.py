@@ -1,0 +1,35 @@
+"""Free energy: all logits together, a smooth maximum.
+
+W. Liu, X. Wang, J. Owens, Y. Li: Energy-based Out-of-distribution Detection, NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from shels.detection.protocol import Detector, require
+from shels.model.networks import Views
+
+
+def negative_energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return -E = T · log Σ_c exp(l_c / T): (n, classes) -> (n,)."""
+    return temperature * (logits / temperature).logsumexp(dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Energy(Detector):
+    """Score: the negative free energy of the logits, without the paper's fine-tuning. Stores nothing."""
+
+    temperature: float = 1.0
+    """T; 1 is the paper's, which found larger ones worse."""
+
+    name: ClassVar[str] = "energy"
+
+    def __post_init__(self) -> None:
+        require(self.temperature > 0, "temperature", "over 0", self.temperature)
+
+    def _scores(self, views: Views) -> Tensor:
+        return negative_energy(self.head.logits(views.high), self.temperature)

@@ -1,0 +1,26 @@
+"""Maximum logit: the score of the predicted class before softmax divides its strength out.
+
+D. Hendrycks, S. Basart, M. Mazeika, A. Zou, J. Kwon, M. Mostajabi, J. Steinhardt, D. Song: Scaling
+Out-of-Distribution Detection for Real-World Settings, ICML 2022.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from shels.detection.protocol import Detector
+from shels.model.networks import Views
+
+
+@dataclass(frozen=True, eq=False)
+class MaxLogit(Detector):
+    """Score: max_c l_c; with a cosine head, the largest cosine. Stores nothing."""
+
+    name: ClassVar[str] = "max-logit"
+    reads_one_row: ClassVar[bool] = True
+
+    def _scores(self, views: Views) -> Tensor:
+        return self.head.logits(views.high).amax(dim=1)

@@ -1,0 +1,30 @@
+"""Maximum softmax probability: how sure the network is of its answer.
+
+D. Hendrycks, K. Gimpel: A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
+Networks, ICLR 2017.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from shels.detection.protocol import Detector
+from shels.model.networks import Views
+
+
+def max_probability(logits: Tensor) -> Tensor:
+    """Return max_c softmax(l)_c: (n, classes) -> (n,)."""
+    return logits.softmax(dim=1).amax(dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Msp(Detector):
+    """Score: the probability of the predicted class. Stores nothing."""
+
+    name: ClassVar[str] = "msp"
+
+    def _scores(self, views: Views) -> Tensor:
+        return max_probability(self.head.logits(views.high))

@@ -1,0 +1,49 @@
+"""Relative Mahalanobis: the distance to the nearest class, less the distance to all classes as one.
+
+J. Ren, S. Fort, J. Liu, A. Guha Roy, S. Padhy, B. Lakshminarayanan: A Simple Fix to Mahalanobis Distance for
+Improving Near-OOD Detection, ICML workshop on uncertainty and robustness in deep learning 2021.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from torch import Tensor
+
+from shels.detection import tied
+from shels.detection.head import Head
+from shels.detection.protocol import Detector, Tensors
+from shels.model.networks import Views
+
+
+@dataclass(frozen=True, eq=False)
+class RelativeMahalanobis(Detector):
+    """Score: -min_c (d_c - d_0) on the high-level features, so that what all samples differ in cancels out.
+
+    d_c: squared distance to a class's mean in the spread within classes; d_0: to the mean of all samples in
+    their spread. Stores means and Σ, from which the Gaussian of all samples follows exactly. Later classes
+    add means and leave both spreads as they are.
+    """
+
+    name: ClassVar[str] = "relative-mahalanobis"
+    remembers: ClassVar[tuple[str, ...]] = (*tied.SUMS, tied.ADDED)
+    reads_head: ClassVar[bool] = False
+
+    def _fitted(self, views: Views, labels: Tensor) -> Tensors:
+        return tied.nothing_added(tied.sums_of(views.high, labels))
+
+    def _grown(self, views: Views, grown: Head) -> Tensors:
+        del grown
+        return self.state | {tied.ADDED: tied.with_mean(self.state, views.high)}
+
+    def _scores(self, views: Views) -> Tensor:
+        white, background = self._whites
+        own = tied.squared_distances(views.high, tied.all_means(self.state), white).amin(dim=1)
+        of_all = tied.squared_distances(views.high, tied.centre(self.state).unsqueeze(0), background)
+        return of_all.squeeze(1) - own
+
+    @cached_property
+    def _whites(self) -> tuple[Tensor, Tensor]:
+        return tied.whitening(tied.within(self.state)), tied.whitening(tied.overall(self.state))

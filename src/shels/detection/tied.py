@@ -1,0 +1,92 @@
+"""Classes as Gaussians of one covariance: the sums that Mahalanobis scores stand on, in double precision.
+
+A covariance is inverted on the directions that training samples use, a pseudo-inverse: those of less than
+1e-10 of the largest variance say nothing, as in the authors' implementations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from shels.detection.gaussians import Sums
+
+SUMS = ("counts", "means", "scatter")
+"""Samples by class (classes,), means (classes, d), and outer products of deviations from them (d, d)."""
+_EMPTY = 1e-10
+
+
+def sums_of(rows: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Return the sums of classes 0 to the largest label: rows (n, d), labels (n,)."""
+    classes = int(labels.max()) + 1
+    first = Sums.of(rows[labels == 0])
+    out = _as_tensors(first)
+    for position in range(1, classes):  # one at a time: a scatter of many features is large
+        out = with_class(out, rows[labels == position])
+    return out
+
+
+def with_class(sums: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    """Return the sums with one class more, of these rows (n, d)."""
+    new = _as_tensors(Sums.of(rows))
+    joined = {name: torch.cat([sums[name], new[name]]) for name in ("counts", "means")}
+    return joined | {"scatter": sums["scatter"] + new["scatter"]}
+
+
+ADDED = "added"
+"""Means of classes that came later, (more, d): a detector leaves the covariance as it was, since a threshold
+that was set with it would mean something else with another."""
+
+
+def nothing_added(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the sums of the first classes, and no class after them."""
+    return {**sums, ADDED: sums["means"][:0]}
+
+
+def with_mean(sums: Mapping[str, Tensor], rows: Tensor) -> Tensor:
+    """Return the means of the classes that came later, and after them that of these rows (n, d)."""
+    return torch.cat([sums[ADDED], rows.double().mean(dim=0, keepdim=True)])
+
+
+def all_means(sums: Mapping[str, Tensor]) -> Tensor:
+    """Return the means of all classes, (classes, d)."""
+    return torch.cat([sums["means"], sums[ADDED]])
+
+
+def within(sums: Mapping[str, Tensor]) -> Tensor:
+    """Return the covariance of samples about their class's mean: (d, d)."""
+    return sums["scatter"] / sums["counts"].sum()
+
+
+def centre(sums: Mapping[str, Tensor]) -> Tensor:
+    """Return the mean of all samples: (d,)."""
+    return sums["counts"].double() @ sums["means"] / sums["counts"].sum()
+
+
+def overall(sums: Mapping[str, Tensor]) -> Tensor:
+    """Return the covariance of samples about the mean of all: (d, d)."""
+    apart = sums["means"] - centre(sums)
+    return within(sums) + (apart * sums["counts"].unsqueeze(1)).T @ apart / sums["counts"].sum()
+
+
+def whitening(covariance: Tensor) -> Tensor:
+    """Return what makes samples of this covariance spread alike in all directions: (d, d) -> (d, rank)."""
+    values, vectors = torch.linalg.eigh(covariance)
+    used = values > values[-1].clamp(min=0) * _EMPTY
+    white: Tensor = vectors[:, used] / values[used].sqrt()
+    return white
+
+
+def squared_distances(rows: Tensor, means: Tensor, white: Tensor) -> Tensor:
+    """Return squared Mahalanobis distances: rows (n, d), means (classes, d) -> (n, classes)."""
+    middle = means.mean(dim=0)
+    here, there = (rows - middle) @ white, (means - middle) @ white
+    squares = here.square().sum(dim=1, keepdim=True) + there.square().sum(dim=1) - 2 * here @ there.T
+    return squares.clamp(min=0)
+
+
+def _as_tensors(sums: Sums) -> dict[str, Tensor]:
+    counts = torch.tensor([sums.count], device=sums.mean.device)
+    return {"counts": counts, "means": sums.mean.unsqueeze(0), "scatter": sums.scatter}

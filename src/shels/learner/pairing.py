@@ -1,0 +1,115 @@
+"""Pairs of a detector and a learner: which go together, and why others cannot, said before the start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shels.config import OWN, Settings
+from shels.config.presets import with_learner
+from shels.detection.protocol import Detector
+from shels.detection.registry import SCORES
+from shels.errors import SettingsError, unknown_name
+from shels.learning.protocol import Method
+from shels.learning.registry import LEARNERS, method_of
+
+_OWN = {"gaussian": "gaussian", "penalty": "shels", "proximal": "shels"}
+"""The detector that goes with each of our learners, by the name that one may ask for it by."""
+
+
+def score_name(settings: Settings) -> str:
+    """Return the score that tells novel samples, or "own" where the learner and its detector are one.
+
+    Raises SettingsError where the detector and the learner cannot work together.
+    """
+    learner, asked = settings.accommodation.kind, settings.detector
+    if asked in (OWN, _OWN.get(learner)):
+        return LEARNERS[learner].detector
+    if asked == "gaussian":
+        raise SettingsError(
+            f"detector gaussian does not go with learner {learner}: it names classes and tells novel ones by "
+            "the same Gaussians, so it goes with learner gaussian alone"
+        )
+    _require_detector(asked)
+    reason = _refusal(SCORES[asked].make, method_of(settings.accommodation))
+    if reason:
+        raise SettingsError(
+            f"detector {asked} does not go with learner {learner}: {reason}. Learners that it goes with: "
+            f"{', '.join(_partners(asked)) or 'none'}"
+        )
+    return asked
+
+
+def detector_name(settings: Settings) -> str:
+    """Return the name of what tells novel samples, also where it is the learner's own."""
+    score = score_name(settings)
+    return _OWN[settings.accommodation.kind] if score == OWN else score
+
+
+def paired(
+    settings: Settings, learner: str | None = None, detector: str | None = None, data: str = ""
+) -> Settings:
+    """Return settings with the learner and the detector of these names; what is None stays as it is.
+
+    data: the data set, for which the paper may have numbers of its own. Raises SettingsError where a name is
+    unknown, or the two cannot work together.
+    """
+    if detector is not None:
+        _require_detector(detector)
+        settings = replace(settings, detector=detector)
+    if learner is not None:
+        if learner not in LEARNERS:
+            raise SettingsError(unknown_name("learner", learner, LEARNERS))
+        if learner != settings.accommodation.kind:  # else it has values of its own
+            chosen = LEARNERS[learner]
+            settings = with_learner(settings, chosen.settings(), standard=chosen.standard, data=data)
+    score_name(settings)
+    return settings
+
+
+def in_words(settings: Settings) -> str:
+    """Return what names classes and what tells novel samples, for people."""
+    learner, detector = settings.accommodation.kind, detector_name(settings)
+    if learner == detector:
+        return f"classes are named and novel samples are told by {learner}"
+    return f"classes are named by {learner}, novel samples are told by {detector}"
+
+
+def told(settings: Settings) -> dict[str, str]:
+    """Return what takes classes in and what tells novel samples, by name and in words, as plain data."""
+    names = {"learner": settings.accommodation.kind, "detector": detector_name(settings)}
+    return names | {"method": in_words(settings)}
+
+
+def groups() -> list[tuple[list[str], list[str]]]:
+    """Return detectors that go with the same learners, and those learners; such as go with none come last."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name in SCORES:
+        found.setdefault(tuple(_partners(name)), []).append(name)
+    rivals = [(names, list(fit)) for fit, names in found.items()]
+    return [(["gaussian"], ["gaussian"]), *sorted(rivals, key=lambda group: not group[1])]
+
+
+def _require_detector(name: str) -> None:
+    names = [OWN, "gaussian", *SCORES]
+    if name not in names:
+        raise SettingsError(unknown_name("detector", name, names))
+
+
+def _refusal(score: type[Detector], method: Method) -> str:
+    """Return why a score cannot follow a learner from class to class, or nothing."""
+    if score.reads_inputs:
+        return "it changes the inputs before it looks at them, which experiments alone do"
+    if method.stores == "old data":
+        return ""  # fitted anew on what is kept, it can follow anything
+    if score.cannot_grow:
+        return f"it cannot take a class in: {score.cannot_grow}"
+    if score.reads_head and not method.grows_head:
+        return "it reads the network's last layer, which that learner does not extend"
+    if score.remembers and not method.frozen_features:
+        return "it remembers features, which that learner's training changes"
+    return ""
+
+
+def _partners(detector: str) -> list[str]:
+    score = SCORES[detector].make
+    return [name for name, each in LEARNERS.items() if not _refusal(score, method_of(each.settings()))]

@@ -1,0 +1,284 @@
+"""A learner on disk: `model.json` for people and programs, safetensors for numbers; nothing executable.
+
+    model.json                      format version, classes, thresholds, settings, network, report
+    network-DIGEST.safetensors      every weight
+    preparation-DIGEST.safetensors  what inputs are divided by, and how they look
+    detector-DIGEST.safetensors     thresholds and calibration scores
+    memory-DIGEST.safetensors       what the way of taking in classes keeps of the old ones
+    projection-DIGEST.safetensors   directions and covariances fixed by the first classes (Gaussian detector)
+    class-DIGEST.safetensors        count, mean and scatter, a file for each Gaussian
+
+`model.json` names the others by their digests and is put in place last, so that a directory holds the old
+model or the new one at every moment, never a mixture. Equal content has equal names in every version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shels._version import __version__
+from shels.config import OWN, Gaussian, Settings, from_dict, to_dict
+from shels.data.preparation import Preparation
+from shels.detection import stored
+from shels.detection.drift import Look
+from shels.detection.judge import Judge
+from shels.detection.scores.gaussian import GaussianDetector
+from shels.detection.scores.shels import Detector
+from shels.errors import ModelFileError, ShelsError
+from shels.files import read_tensors, to_bytes, write_whole
+from shels.learner.pairing import score_name
+from shels.learner.stored_judge import judge_parts, stored_judge
+from shels.learner.versions import is_home, resolve
+from shels.model.chains import describe, rebuild
+from shels.model.networks import Network, attach_head
+
+FORMAT, VERSION = "shels-model", 2
+_PARTS = ("network", "preparation", "detector", "memory", "projection")
+_CLASS = "class"
+
+Fields = dict[str, Any]  # the fields of a Learner
+
+
+def save(directory: Path, learner: Fields) -> None:
+    """Write a learner's fields into a directory that is new, empty or holds a model already."""
+    _check_classes((*learner["classes"], "" if learner["novel_label"] is None else learner["novel_label"]))
+    if not learner["detector"].thresholds.isfinite().all():
+        raise ModelFileError("the model has a threshold that is no number, so it could not be loaded again")
+    check_target(directory)
+    tensors = _tensors(learner)
+    sums = tensors.pop(_CLASS)
+    files: dict[str, Any] = {part: _write_part(directory, part, value) for part, value in tensors.items()}
+    files[_CLASS] = [_write_part(directory, _CLASS, value) for value in sums]
+    write_whole(directory / "model.json", json.dumps(signed(_document(learner, files)), indent=1) + "\n")
+    _tidy(directory, set(file_names(files)))
+
+
+def file_names(files: dict[str, Any]) -> list[str]:
+    """Return the names of the files that a model.json lists by their digests."""
+    names = [_file_name(part, files[part]) for part in _PARTS]
+    return names + [_file_name(_CLASS, digest) for digest in files[_CLASS]]
+
+
+def _write_part(directory: Path, part: str, tensors: dict[str, Tensor]) -> str:
+    """Write one file, unless it is there already, and return its digest."""
+    data = to_bytes(tensors)
+    digest = hashlib.sha256(data).hexdigest()
+    path = directory / _file_name(part, digest)
+    if not path.exists() or path.read_bytes() != data:
+        write_whole(path, data)
+    return digest
+
+
+def _tidy(directory: Path, needed: set[str]) -> None:
+    """Delete what earlier models left, and the temporary files of savings that were cut off."""
+    temporary = re.compile(r"\.(model\.json|[a-z]+(-[0-9a-f]{12})?\.safetensors)\.[0-9a-f]{8}")
+    for path in directory.iterdir():
+        old = path.match("*-*.safetensors") and path.name not in needed
+        if old or temporary.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
+def load(directory: Path, device: torch.device) -> Fields:
+    """Return the fields of the learner in a directory, of a home its current version, every part checked."""
+    directory = resolve(directory)
+    document = _read_document(directory)
+    try:
+        files = document["files"]
+        parts = {part: _read_part(directory, part, files[part]) for part in _PARTS}
+        sums = [_read_part(directory, _CLASS, digest) for digest in files[_CLASS]]
+        settings = from_dict(document["settings"])
+        network = _network(document, parts["network"])
+        network.to(device)
+        return {
+            "network": network,
+            "classes": tuple(document["classes"]),
+            "taught": tuple(document["taught"]),
+            "detector": _detector(document, parts, sums, settings, network),
+            "preparation": _preparation(document, parts["preparation"]).to(device),
+            "look": _look(parts["preparation"]),
+            "settings": settings,
+            "memory": {name: value.to(device) for name, value in parts["memory"].items()},
+            "seed": document["seed"],
+            "temperature": _positive(document["temperature"]),
+            "novel_label": document["novel_label"],
+            "report": dict(document["report"]),
+        }
+    except ModelFileError:
+        raise
+    except (ShelsError, LookupError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        raise ModelFileError(
+            f"{directory / 'model.json'} does not describe a model: {_first_line(error)}"
+        ) from error
+
+
+def _document(learner: Fields, files: dict[str, Any]) -> dict[str, Any]:
+    preparation = learner["preparation"]
+    return {
+        "format": FORMAT,
+        "format_version": VERSION,
+        "shels_version": __version__,
+        "classes": list(learner["classes"]),
+        "taught": list(learner["taught"]),
+        "thresholds": learner["detector"].thresholds.tolist(),
+        "settings": to_dict(learner["settings"]),
+        "seed": learner["seed"],
+        "temperature": learner["temperature"],
+        "novel_label": learner["novel_label"],
+        "preparation": {"shape": list(preparation.shape), "image_fit": preparation.image_fit},
+        "network": describe(learner["network"].body),
+        "files": files,
+        "report": learner["report"],
+    }
+
+
+def _tensors(learner: Fields) -> dict[str, Any]:
+    preparation = {name: getattr(learner["preparation"], name) for name in ("mean", "sd")}
+    if learner["look"] is not None:
+        preparation |= {"look/low": learner["look"].low, "look/high": learner["look"].high}
+    detector = learner["detector"]
+    judged = isinstance(detector, Judge)
+    changing, fixed, sums = (judge_parts(detector), {}, []) if judged else stored.parts_of(detector)
+    return {
+        "network": learner["network"].state_dict(),
+        "preparation": {name: value for name, value in preparation.items() if value is not None},
+        "detector": changing,
+        "memory": learner["memory"],
+        "projection": fixed,
+        _CLASS: sums,
+    }
+
+
+def _network(document: dict[str, Any], weights: dict[str, Tensor]) -> Network:
+    body = rebuild(document["network"])
+    shape = tuple(document["preparation"]["shape"])
+    head = document["settings"]["network"]["head"]
+    network = attach_head(body, shape, head, len(document["taught"]), seed=0)
+    own = network.state_dict()
+    for name in own.keys() | weights.keys():
+        theirs = tuple(weights[name].shape) if name in weights else "missing"
+        ours = tuple(own[name].shape) if name in own else "not in the network"
+        if theirs != ours:
+            raise ModelFileError(f"the network file: {name} is {theirs}, model.json says {ours}")
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+def _detector(
+    document: dict[str, Any],
+    parts: dict[str, dict[str, Tensor]],
+    sums: list[dict[str, Tensor]],
+    settings: Settings,
+    network: Network,
+) -> Detector | GaussianDetector | Judge:
+    weight = network.head.weight.detach()
+    thresholds, classes = document["thresholds"], document["classes"]
+    if len(set(classes)) != len(classes) or len(thresholds) != len(classes):
+        raise ModelFileError(f"model.json has {len(thresholds)} thresholds for the classes {classes}")
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in thresholds):
+        raise ModelFileError(f"model.json: thresholds must be finite numbers, got {thresholds}")
+    if score_name(settings) != OWN:
+        return stored_judge(parts["detector"], parts["memory"], settings, network, len(classes))
+    if not isinstance(settings.accommodation, Gaussian):
+        return stored.shels_detector(parts["detector"], weight, settings.rule)
+    changing, fixed = parts["detector"], parts["projection"]
+    found = stored.gaussian_detector(changing, fixed, sums, settings.rule, weight.device)
+    if sorted({part.owner for part in found.parts}) != list(range(len(classes))):
+        raise ModelFileError(f"the detector file does not fit the classes {classes}")
+    return found
+
+
+def _preparation(document: dict[str, Any], parts: dict[str, Tensor]) -> Preparation:
+    said = document["preparation"]
+    mean, sd = parts.get("mean"), parts.get("sd")
+    shape = tuple(said["shape"])
+    if said["image_fit"] not in ("resize", "pad"):
+        raise ModelFileError(f"model.json: image_fit must be resize or pad, got {said['image_fit']!r}")
+    if any(value is not None and value.shape != shape[:1] for value in (mean, sd)):
+        raise ModelFileError(f"the preparation file: mean and sd do not fit inputs of shape {shape}")
+    return Preparation(shape, said["image_fit"], mean, sd)
+
+
+def _look(parts: dict[str, Tensor]) -> Look | None:
+    return Look(parts["look/low"], parts["look/high"]) if "look/low" in parts else None
+
+
+def _positive(value: object) -> float:
+    if not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ModelFileError(f"model.json: temperature must be a number over 0, got {value!r}")
+    return float(value)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def _read_document(directory: Path) -> dict[str, Any]:
+    path = directory / "model.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ModelFileError(f"{directory} holds no model: {path} does not exist") from error
+    except (ValueError, OSError, RecursionError) as error:
+        raise ModelFileError(f"{path} is damaged: {error}") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ModelFileError(f"{path} is not a shels model")
+    version = document.get("format_version")
+    if version != VERSION or not isinstance(version, int) or isinstance(version, bool):
+        raise ModelFileError(
+            f"{path} has format version {document.get('format_version')!r}, this shels ({__version__}) reads "
+            f"{VERSION}; use the shels that wrote it ({document.get('shels_version')})"
+        )
+    if signed(document) != document:
+        raise ModelFileError(f"{path} was edited or damaged: its checksum differs; save the model again")
+    return document
+
+
+def signed(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with the checksum of all the rest, so that an edit is noticed, not obeyed."""
+    rest = {key: value for key, value in document.items() if key != "checksum"}
+    return rest | {"checksum": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
+
+
+def _read_part(directory: Path, part: str, digest: str) -> dict[str, Tensor]:
+    path = directory / _file_name(part, digest)
+    tensors = read_tensors(path)
+    if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        raise ModelFileError(f"{path} is not the file that was saved: its checksum differs")
+    return tensors
+
+
+def _file_name(part: str, digest: str) -> str:
+    return f"{part}-{digest[:12]}.safetensors"
+
+
+def _check_classes(classes: tuple[Any, ...]) -> None:
+    for name in classes:
+        if not isinstance(name, str | int | float | bool):
+            raise ModelFileError(f"the label {name!r} cannot be saved: use text or numbers")
+
+
+def check_target(directory: Path) -> None:
+    """Raise unless a model can be saved in this directory without touching anything else."""
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise ModelFileError(f"{directory} is a file; name a directory to save the model in")
+    if is_home(directory):
+        raise ModelFileError(
+            f"{directory} holds a model with its history; name another directory, so that nothing is lost"
+        )
+    kinds = "|".join((*_PARTS, _CLASS))
+    ours = re.compile(rf"model\.json|checkpoint\.safetensors|({kinds})-[0-9a-f]{{12}}\.safetensors|\..*")
+    strangers = sorted(path.name for path in directory.iterdir() if not ours.fullmatch(path.name))
+    if strangers:
+        raise ModelFileError(
+            f"{directory} holds other files ({strangers[0]}); name a directory for the model alone"
+        )

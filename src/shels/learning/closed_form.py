@@ -1,0 +1,77 @@
+"""Classifiers in closed form on features that the network has: one pass over a class, no gradient step."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from shels.data.preparation import Preparation
+from shels.data.samples import Samples
+from shels.detection.protocol import Naming
+from shels.errors import AccommodationError
+from shels.learning.protocol import Given, Memory, Method, Stores, Taken, placed, relabelled, views_of
+from shels.model.networks import Network, Views
+
+
+class ClosedForm(Method):
+    """A classifier on frozen features: the network stays as it is, classes are statistics.
+
+    settings: those of the method, with `kind` and `features`, the features it stands on. A subclass says how
+    statistics come about, how they grow and how they score; rows are features (n, d) in single precision.
+    """
+
+    settings: Any
+    stores: ClassVar[Stores] = "statistics"
+    frozen_features: ClassVar[bool] = True
+    grows_head: ClassVar[bool] = False
+
+    @abstractmethod
+    def fitted(self, rows: Tensor, labels: Tensor) -> Memory:
+        """Return the statistics of classes 0 to the largest label, each of which has a row."""
+
+    @abstractmethod
+    def grown(self, memory: Memory, rows: Tensor) -> Memory:
+        """Return the statistics with one class more, of which these are the rows."""
+
+    @abstractmethod
+    def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:
+        """Return what gives rows (n, d) their class scores (n, classes)."""
+
+    def without(self, memory: Memory, position: int) -> Memory:
+        """Return the statistics without one class, exactly as if it had never been there."""
+        del memory, position
+        raise AccommodationError(
+            f'accommodation "{self.settings.kind}" cannot unlearn a class: what it keeps of all classes is '
+            "one sum; roll back to the version before it"
+        )
+
+    def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
+        """Return the statistics of the first classes."""
+        samples.require_every_class()
+        rows = self.rows(views_of(network, samples, prepare))
+        return self.fitted(rows, samples.labels.to(rows.device))
+
+    def lesson(self, given: Given) -> Taken:
+        """Return the same network and the statistics with one class more."""
+        network, memory, samples, prepare, _training, _seed = given
+        samples = relabelled(samples, 0)  # refuses none
+        rows = self.rows(views_of(network, replace(samples, classes=(0,)), prepare))
+        return Taken(network, self.grown(placed(memory, network), rows), {})
+
+    def naming(self, network: Network, memory: Memory) -> Naming:
+        """Return the classifier's scores."""
+        score = torch.no_grad()(self.scorer(placed(memory, network)))
+        return lambda views: score(self.rows(views))
+
+    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
+        """Return the same network and the statistics without one class."""
+        return Taken(network, self.without(placed(memory, network), position), {})
+
+    def rows(self, views: Views) -> Tensor:
+        """Return the features that it stands on: (n, d)."""
+        return views.shared if self.settings.features == "shared" else views.high

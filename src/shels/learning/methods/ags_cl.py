@@ -1,0 +1,218 @@
+"""AGS-CL: proximal steps that clear nodes which no task uses and hold those that one does.
+
+S. Jung, H. Ahn, S. Cha, T. Moon: Continual Learning with Node-Importance based Adaptive Group Sparse
+Regularization, NeurIPS 2020.
+
+The paper has a head for each task, which later tasks leave alone. Here all classes share one head, learned
+one class at a time: old rows are held as they are, to the bit, and the new row is trained on cross-entropy
+over all classes; rows of the head have neither sparsity nor pull. The proximal steps follow every gradient
+step, as proximal gradient descent has it; the authors' code takes them once an epoch. Where maps are
+flattened, each position is a node of its own; theirs are as important as their channel. The first network is
+cleared when its first new class comes, which is when a method may first change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from shels.config import AgsCl, TrainingSettings
+from shels.data.preparation import Preparation
+from shels.data.samples import Samples
+from shels.learning.methods.fine_tune import unsparing
+from shels.learning.methods.penalty import masked, transfer_masks
+from shels.learning.protocol import (
+    First,
+    Given,
+    Lesson,
+    Memory,
+    Method,
+    Stores,
+    Taken,
+    batches,
+    counts,
+    course,
+    placed,
+    relabelled,
+    under,
+)
+from shels.model.activations import WeightLayer, importance, total_sums, weight_layers
+from shels.model.growth import add_class, copied
+from shels.model.networks import Network
+from shels.runtime import derived_seed, generator
+from shels.training.batches import TrialData
+from shels.training.checkpoints import Params
+from shels.training.courses import Fit, TrialTraining
+from shels.training.loop import shels_loss
+from shels.training.stepping import AfterStep, State
+
+_IMPORTANCE, _LESSONS = "importance/", "lessons"
+
+
+def shrinking(norms: Tensor, by: float | Tensor) -> Tensor:
+    """Return what makes each norm less by `by`, to exactly 0 where it is no more: (units,) -> (units,)."""
+    return torch.where(norms > by, 1 - by / norms, 0.0)
+
+
+def drawn_to(
+    layer: WeightLayer, params: Mapping[str, Tensor], centre: Mapping[str, Tensor], by: float | Tensor
+) -> Params:
+    """Return a layer's weights and biases after the proximal step of Σ by · ‖θ - centre‖.
+
+    θ: a node's incoming weights and bias, one group. It arrives at the centre exactly once it is near.
+    by: (units,), or one for all.
+    """
+    names = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
+    away = {name: params[name] - centre[name] for name in names}
+    rows = torch.cat([value.flatten(1) if value.ndim > 1 else value[:, None] for value in away.values()], 1)
+    keep = shrinking(torch.linalg.vector_norm(rows, dim=1), by)
+    return {name: centre[name] + _by_unit(keep, value) * value for name, value in away.items()}
+
+
+def sparse_steps(network: Network, mu: float, rate: float) -> AfterStep:
+    """Return the `after_step` of the first training: every node's incoming weights shrink, by μ · rate."""
+    layers = weight_layers(network)[:-1]
+
+    def after_step(params: Params, state: State) -> Params:
+        del state
+        zero = {name: torch.zeros_like(value) for name, value in params.items()}
+        out: Params = {}
+        for layer in layers:
+            out |= drawn_to(layer, params, zero, mu * rate)
+        return out
+
+    return after_step
+
+
+def proximal_steps(network: Network, settings: AgsCl, rate: float) -> AfterStep:
+    """Return the `after_step` of a lesson: unused nodes shrink, used ones are pulled to where they were.
+
+    The state holds the weights before under `before/NAME`, each node's importance Ω under `importance/UNITS`,
+    0 for an unused one, and under `mask/NAME` 0 where an unused node would feed a used one. A used node is
+    pulled by λ · Ω · rate. Old rows of the head are put back; the last row, the new one, is left.
+    """
+    *layers, head = weight_layers(network)
+
+    def after_step(params: Params, state: State) -> Params:
+        before, held = under("before/", state), params | masked(params, state)
+        out: Params = {}
+        for layer in layers:
+            omega = state[_IMPORTANCE + layer.units]
+            used = omega > 0
+            names = [name for name in (layer.weight, layer.bias) if name is not None]
+            centre = {name: torch.where(_by_unit(used, before[name]), before[name], 0.0) for name in names}
+            by = rate * torch.where(used, settings.lam * omega, settings.mu)
+            out |= drawn_to(layer, held, centre, by)
+        for name in (head.weight, head.bias):
+            if name is not None:
+                out[name] = torch.cat([before[name][:-1], params[name][-1:]])
+        return out
+
+    return after_step
+
+
+def _by_unit(values: Tensor, like: Tensor) -> Tensor:
+    """Return a value for each unit, (units,), in the shape that multiplies a weight or a bias."""
+    return values.view(-1, *[1] * (like.ndim - 1))
+
+
+@torch.no_grad()
+def cleared(network: Network, unused: Mapping[str, Tensor], refresh: float, draw: torch.Generator) -> Network:
+    """Return a network in which nothing reads unused nodes, a share of which has fresh incoming weights.
+
+    Where unused nodes are silent, it says what it said. unused: by unit layer, (units,). A fresh node may
+    read other unused ones, as in the authors' code: what is used reads neither.
+    """
+    out = copied(network)
+    params, layers = dict(out.named_parameters()), weight_layers(network)
+    for layer in layers:
+        if layer.inputs is not None:
+            params[layer.weight][:, unused[layer.inputs]] = 0
+    for layer in layers[:-1]:
+        weight = params[layer.weight]
+        places = unused[layer.units].nonzero()[:, 0]
+        order = torch.randperm(len(places), generator=draw)[: round(refresh * len(places))]
+        places = places[order.to(places.device)]
+        fresh = nn.init.xavier_uniform_(torch.empty(weight.shape), generator=draw)
+        weight[places] = fresh.to(weight)[places]
+        if layer.bias is not None:
+            params[layer.bias][places] = 0
+    return out
+
+
+@dataclass(frozen=True)
+class AgsClMethod(Method):
+    """AGS-CL with a single head; what it keeps is each node's importance, and how many lessons it had."""
+
+    settings: AgsCl
+
+    stores: ClassVar[Stores] = "statistics"
+
+    def first(self, network: Network, training: TrainingSettings) -> First:
+        """Return cross-entropy, with the sparsity of all nodes in proximal steps."""
+        plain = replace(training, alpha=0.0)
+        steps = sparse_steps(network, self.settings.mu, training.optimiser.learning_rate)
+        return First(shels_loss(network, plain), plain, steps)
+
+    def about_first(self) -> tuple[Any, ...]:
+        """Return the strength of those steps."""
+        return self.settings.kind, self.settings.mu
+
+    def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
+        """Return the mean activation of each node, by unit layer; a network not yet cleared had no lesson."""
+        sums = total_sums(network, batches(network, samples, prepare))
+        memory = {_IMPORTANCE + name: importance(value, len(samples)) for name, value in sums.items()}
+        return memory | {_LESSONS: torch.zeros((), dtype=torch.int64, device=network.head.weight.device)}
+
+    def updated(self, memory: Memory, new: Memory) -> Memory:
+        """Return the memory after a lesson: Ω = η · Ω before + Ω on the new class."""
+        decay = self.settings.decay
+        out = {name: decay * value + new[name] for name, value in memory.items() if name != _LESSONS}
+        return out | {_LESSONS: memory[_LESSONS] + 1}
+
+    def lesson(self, given: Given) -> Lesson:
+        """Return the training of unused nodes and of the new row, the used ones pulled back."""
+        network, memory, samples, prepare, training, seed = given
+        position = len(network.head.weight)
+        samples, memory = relabelled(samples, position), placed(memory, network)
+        unused = unused_nodes(memory)
+        if not int(memory[_LESSONS]):
+            network = cleared(network, unused, self.settings.refresh, generator(seed, "first nodes"))
+        grown = add_class(network, generator(seed, "head", position))
+        settings = unsparing(training, self.settings.rate_divisor, self.settings.epochs)
+        order = derived_seed(seed, self.settings.kind, position)
+
+        def finish(went: Fit) -> Taken:
+            new = self.updated(memory, self.remember(grown, samples, prepare))
+            left = unused_nodes(new)
+            free = {"before": counts(unused), "after": counts(left)}
+            draw = generator(seed, "nodes", position)
+            ready = cleared(grown, left, self.settings.refresh, draw)
+            return Taken(ready, new, course(self.settings.kind, went, free_units=free))
+
+        return Lesson(
+            TrialTraining(grown, TrialData.of(samples, None, prepare), order, held_state(grown, memory)),
+            shels_loss(grown, settings),
+            settings,
+            finish,
+            proximal_steps(grown, self.settings, settings.optimiser.learning_rate),
+        )
+
+
+def unused_nodes(memory: Memory) -> dict[str, Tensor]:
+    """Return which nodes no class has ever fired, by unit layer."""
+    return {name: value == 0 for name, value in under(_IMPORTANCE, memory).items()}
+
+
+def held_state(network: Network, memory: Memory) -> dict[str, Tensor]:
+    """Return what the steps of a lesson need: the weights, each node's importance and the masks."""
+    params = {name: value.detach().clone() for name, value in network.named_parameters()}
+    shapes = {name: value.shape for name, value in params.items()}
+    masks = transfer_masks(weight_layers(network)[:-1], unused_nodes(memory), shapes)
+    state = {name: value for name, value in memory.items() if name != _LESSONS}
+    state |= {f"before/{name}": value for name, value in params.items()}
+    return state | {f"mask/{name}": value for name, value in masks.items()}

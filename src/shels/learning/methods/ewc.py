@@ -1,0 +1,157 @@
+"""Elastic weight consolidation: a weight's change costs by how much the network's answers depend on it.
+
+J. Kirkpatrick et al.: Overcoming catastrophic forgetting in neural networks, PNAS 2017.
+
+The paper keeps a Fisher diagonal and an anchor for each task. Here, as in the online form, there is one
+diagonal, the sum over all that was learned so far, and one anchor, the latest weights: learning many classes
+one by one would otherwise cost a copy of the network each. All classes share one head; its row for a new
+class is free. The Fisher information is that of the network's own answers: labels are drawn from what it
+predicts, not taken from the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from shels.config import Ewc, TrainingSettings
+from shels.data.preparation import Preparation
+from shels.data.samples import Samples
+from shels.learning.methods.fine_tune import unsparing
+from shels.learning.protocol import (
+    Given,
+    Lesson,
+    Memory,
+    Method,
+    Stores,
+    Taken,
+    course,
+    placed,
+    relabelled,
+    under,
+)
+from shels.model.growth import add_class
+from shels.model.networks import Network
+from shels.runtime import derived_seed, generator
+from shels.training.batches import Batch, TrialData
+from shels.training.checkpoints import Params
+from shels.training.courses import Fit, TrialTraining
+from shels.training.loop import shels_loss
+from shels.training.stepping import Loss, State, class_scores
+
+_FISHER = "fisher/"
+_VALUES = 2**26
+"""Gradient values held at once, each sample's apart: 256 MB."""
+
+
+def own_labels(scores: Tensor, draws: Tensor) -> Tensor:
+    """Return a label for each sample, drawn from the softmax of its scores: (n, classes), (n,) -> (n,).
+
+    draws: uniform in 0-1, so that they can be made on the CPU for every device.
+    """
+    reached = torch.softmax(scores, dim=1).cumsum(dim=1)
+    below = (reached < draws.to(reached)[:, None]).sum(dim=1)
+    return below.clamp(max=scores.shape[1] - 1)  # the last sum may fall short of 1 by rounding
+
+
+def squared_gradients(network: Network, params: Params, inputs: Tensor, labels: Tensor) -> Params:
+    """Return, by parameter, the squared gradients of log p(label | input), summed over the samples."""
+
+    def surprise(weights: Params, x: Tensor, label: Tensor) -> Tensor:
+        return F.cross_entropy(class_scores(network, weights, x[None], {}), label[None])
+
+    each = torch.func.vmap(torch.func.grad(surprise), in_dims=(None, 0, 0))(params, inputs, labels)
+    return {name: value.square().sum(dim=0) for name, value in each.items()}
+
+
+def fisher(network: Network, samples: Samples, prepare: Preparation, most: int) -> Params:
+    """Return the diagonal of the Fisher information by parameter: the mean over at most so many samples."""
+    network.eval()
+    params = {name: value.detach() for name, value in network.named_parameters()}
+    draw = generator(0, "fisher", len(params["head.weight"]))
+    chosen = torch.randperm(len(samples), generator=draw)[:most]
+    draws = torch.rand(len(chosen), generator=draw)
+    size = max(1, min(64, _VALUES // sum(value.numel() for value in params.values())))
+    total = {name: torch.zeros_like(value) for name, value in params.items()}
+    for places, part in zip(torch.split(chosen, size), torch.split(draws, size), strict=True):
+        inputs = samples.inputs[places.to(samples.inputs.device)].to(params["head.weight"].device)
+        inputs = prepare(inputs).to(params["head.weight"].dtype)
+        with torch.no_grad():
+            labels = own_labels(network(inputs), part)
+        for name, value in squared_gradients(network, params, inputs, labels).items():
+            total[name] += value
+    return {name: value / len(chosen) for name, value in total.items()}
+
+
+def elastic_penalty(
+    params: Mapping[str, Tensor], before: Mapping[str, Tensor], information: Mapping[str, Tensor]
+) -> Tensor:
+    """Return what the change of weights costs before λ: half the squares, weighed by the information."""
+    terms = [(value * (params[name] - before[name]).square()).sum() for name, value in information.items()]
+    return torch.stack(terms).sum() / 2
+
+
+def ewc_loss(network: Network, settings: TrainingSettings, strength: float) -> Loss:
+    """Return cross-entropy on the new class and λ times the cost of changes.
+
+    Its state holds the weights before under `before/NAME` and the Fisher diagonal under `fisher/NAME`.
+    """
+    plain = shels_loss(network, settings)
+
+    def loss(params: Params, batch: Batch, state: State) -> Tensor:
+        changes = elastic_penalty(params, under("before/", state), under(_FISHER, state))
+        return plain(params, batch, state) + strength * changes
+
+    return loss
+
+
+def widened(information: Memory, params: Mapping[str, Tensor]) -> Memory:
+    """Return the Fisher diagonal with zeros for rows that the parameters have more: the new class is free."""
+    out = {}
+    for name, value in information.items():
+        more = len(params[name.removeprefix(_FISHER)]) - len(value)
+        out[name] = torch.cat([value, value.new_zeros(more, *value.shape[1:])]) if more else value
+    return out
+
+
+@dataclass(frozen=True)
+class EwcMethod(Method):
+    """Elastic weight consolidation; what it keeps is a number for each weight."""
+
+    settings: Ewc
+
+    stores: ClassVar[Stores] = "statistics"
+
+    def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
+        """Return the Fisher diagonal of what the network was just trained on."""
+        found = fisher(network, samples, prepare, self.settings.samples)
+        return {_FISHER + name: value for name, value in found.items()}
+
+    def lesson(self, given: Given) -> Lesson:
+        """Return the training on the new class, under the penalty; its Fisher diagonal is then added."""
+        network, memory, samples, prepare, training, seed = given
+        position = len(network.head.weight)
+        samples = relabelled(samples, position)
+        grown = add_class(network, generator(seed, "head", position))
+        params = dict(grown.named_parameters())
+        known = widened(placed(memory, network), params)
+        before = {f"before/{name}": value.detach().clone() for name, value in params.items()}
+        settings = unsparing(training, self.settings.rate_divisor, self.settings.epochs)
+        order = derived_seed(seed, self.settings.kind, position)
+
+        def finish(went: Fit) -> Taken:
+            new = self.remember(grown, samples, prepare)
+            summed = {name: value + new[name] for name, value in known.items()}
+            return Taken(grown, summed, course(self.settings.kind, went))
+
+        return Lesson(
+            TrialTraining(grown, TrialData.of(samples, None, prepare), order, known | before),
+            ewc_loss(grown, settings, self.settings.strength),
+            settings,
+            finish,
+        )

@@ -1,0 +1,152 @@
+"""GDumb: keep a few samples of every class, as many of each, and train on nothing else.
+
+A. Prabhu, P. Torr, P. Dokania: GDumb: A Simple Approach that Questions Our Progress in Continual Learning,
+ECCV 2020. CutMix: S. Yun et al.: CutMix: Regularization Strategy to Train Strong Classifiers with Localizable
+Features, ICCV 2019.
+
+What differs here: a class comes as a whole, so the memory is balanced once a class instead of at each sample;
+training starts from the network as it is (as in the SHELS paper's comparison) unless `start` is "scratch", as
+in the original; the last weights count, where the original reports the best accuracy on its test set;
+restarts follow the warm-up at once, where the original's come an epoch later; CutMix pairs a batch with
+itself in reverse order, which is as random as its order is. Training data is not augmented in any other way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from shels.config import Gdumb, TrainingSettings, WarmRestarts
+from shels.data.preparation import Preparation
+from shels.data.samples import Samples
+from shels.errors import SettingsError
+from shels.learning.protocol import Given, Lesson, Memory, Method, Stores, Taken, course, placed, relabelled
+from shels.learning.replay_buffer import begun, extended, kept_samples, room
+from shels.model.growth import add_class, fresh
+from shels.model.networks import Network
+from shels.runtime import derived_seed, generator
+from shels.training.batches import Batch, TrialData
+from shels.training.checkpoints import Params
+from shels.training.courses import Fit, TrialTraining
+from shels.training.loop import shels_loss
+from shels.training.losses import PADDING, cross_entropy
+from shels.training.stepping import Loss, State, class_scores
+
+
+def draws(like: Tensor) -> Tensor:
+    """Return what one batch's mixing is decided by, four uniform numbers on the device of the inputs.
+
+    Whether to mix, λ ~ Beta(1, 1), and the centre of the box down and across.
+    """
+    return torch.rand(4, device=like.device, dtype=like.dtype)
+
+
+def partners(labels: Tensor) -> Tensor:
+    """Return whom each sample is mixed with, the batch in reverse order: (n,) -> places (n,).
+
+    Samples that are not there stand at the end and are paired among themselves, so a batch is mixed the same
+    way whether it is filled up or not.
+    """
+    count = (labels != PADDING).sum()
+    return (count - 1 - torch.arange(len(labels), device=labels.device)) % len(labels)
+
+
+def cut_box(numbers: Tensor, height: int, width: int, chance: float) -> Tensor:
+    """Return which pixels come from the other image: (height, width), none where nothing is mixed.
+
+    A box of the image's proportions and 1 - λ of its area, about any pixel; what reaches out is cut off.
+    numbers: four in 0-1, see `draws`.
+    """
+    scale = (1 - numbers[1]).sqrt()
+    inside = []
+    for side, number in ((height, numbers[2]), (width, numbers[3])):
+        centre, half = (number * side).floor(), (side * scale / 2).floor()
+        places = torch.arange(side, device=numbers.device)
+        inside.append((places >= centre - half) & (places < centre + half))
+    return inside[0][:, None] & inside[1][None, :] & (numbers[0] < chance)
+
+
+def cutmix_loss(network: Network, chance: float) -> Loss:
+    """Return cross-entropy over batches of which this share is mixed by CutMix.
+
+    A mixed image counts for both labels, each by its share of the pixels.
+    """
+
+    def loss(params: Params, batch: Batch, state: State) -> Tensor:
+        inputs, labels = batch
+        height, width = inputs.shape[-2:]
+        box = cut_box(draws(inputs), height, width, chance)
+        others = partners(labels)
+        both = (labels != PADDING) & (labels[others] != PADDING)
+        mixed = torch.where(box & both[:, None, None, None], inputs[others], inputs)
+        scores = class_scores(network, params, mixed, state)
+        share = box.to(inputs.dtype).mean()
+        other_labels = torch.where(both, labels[others], labels)
+        return (1 - share) * cross_entropy(scores, labels) + share * cross_entropy(scores, other_labels)
+
+    return loss
+
+
+@dataclass(frozen=True)
+class GdumbMethod(Method):
+    """Training on a small balanced memory; what it keeps are the samples in it."""
+
+    settings: Gdumb
+
+    stores: ClassVar[Stores] = "old data"
+
+    def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
+        """Return as many samples of each class, drawn at random."""
+        del network, prepare
+        return begun(self.settings, samples)
+
+    def check(self, shape: tuple[int, ...], classes: int) -> None:
+        """Refuse a memory of fewer samples than classes, and CutMix on vectors."""
+        room(self.settings, 0, classes)
+        if self.settings.cutmix and len(shape) != 3:
+            raise SettingsError(
+                f"cutmix must be 0 for vectors of {shape[0]}: it mixes images, got {self.settings.cutmix:g}"
+            )
+
+    def lesson(self, given: Given) -> Lesson:
+        """Return the training on the memory once the new class has its share of it."""
+        network, memory, samples, prepare, _training, seed = (
+            given  # GDumb's own schedule, whatever the first training's
+        )
+        self.check(prepare.shape, len(network.head.weight) + 1)
+        position = len(network.head.weight)
+        new = relabelled(samples, position).to(network.head.weight.device)
+        draw = generator(seed, "memory", position)
+        kept = extended(self.settings, placed(memory, network), new, draw)
+        known = kept_samples(kept, position + 1)
+        started = self._started(network, generator(seed, "start", position))
+        settings = self._training()
+
+        def finish(went: Fit) -> Taken:
+            return Taken(started, kept, course(self.settings.kind, went, memory=len(known)))
+
+        order = derived_seed(seed, self.settings.kind, position)
+        trial = TrialTraining(started, TrialData.of(known, None, prepare), order)
+        return Lesson(trial, self._loss(started, settings), settings, finish)
+
+    def _started(self, network: Network, draw: torch.Generator) -> Network:
+        if self.settings.start == "warm":
+            return add_class(network, draw)
+        return fresh(network, len(network.head.weight) + 1, draw)
+
+    def _loss(self, network: Network, settings: TrainingSettings) -> Loss:
+        if self.settings.cutmix:
+            return cutmix_loss(network, self.settings.cutmix)
+        return shels_loss(network, settings)
+
+    def _training(self) -> TrainingSettings:
+        settings = self.settings
+        return TrainingSettings(
+            WarmRestarts(settings.learning_rate, settings.lowest_rate, clip=settings.clip),
+            batch_size=settings.batch_size,
+            epochs=settings.epochs,
+            alpha=0.0,
+        )

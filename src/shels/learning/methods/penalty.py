@@ -1,0 +1,204 @@
+"""Accommodation as the paper prints it: train on the new class alone, and let changes to used units cost.
+
+The text leaves open how a convolution's unit is weighed and when a unit counts as unused; the settings name
+both choices. Measured, this way holds old knowledge badly: Adam rescales the gradient, so a penalty makes
+protected weights swing about their value instead of holding them, and one class alone has no negatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from shels.config import Penalty, TrainingSettings
+from shels.data.preparation import Preparation
+from shels.data.samples import Samples
+from shels.detection.protocol import Naming
+from shels.errors import AccommodationError
+from shels.learning.protocol import (
+    Given,
+    Lesson,
+    Memory,
+    Method,
+    Stores,
+    Taken,
+    batches,
+    by_products,
+    counts,
+    course,
+    placed,
+    relabelled,
+    slowed,
+    under,
+)
+from shels.model.activations import HEAD, WeightLayer, importance, total_sums, weight_layers
+from shels.model.growth import add_class, add_units, growable
+from shels.model.networks import Network
+from shels.runtime import derived_seed, generator
+from shels.training.batches import Batch, TrialData
+from shels.training.checkpoints import Params
+from shels.training.courses import Fit, TrialTraining
+from shels.training.loop import shels_loss
+from shels.training.stepping import Loss, State
+
+_COUNT, _SUM = "importance.count", "importance.sum."
+
+
+def change_penalty(
+    params: Mapping[str, Tensor],
+    before: Mapping[str, Tensor],
+    importances: Mapping[str, Tensor],
+    layers: Sequence[WeightLayer],
+) -> Tensor:
+    """Return what the change of weights costs before β: each unit's importance times the norm of the change
+    of its incoming weights and bias, over all layers.
+
+    importances: by unit layer, (units,).
+    """  # noqa: D205
+    terms = []
+    for layer in layers:
+        change = (params[layer.weight] - before[layer.weight]).flatten(1)
+        if layer.bias is not None:
+            change = torch.cat([change, (params[layer.bias] - before[layer.bias])[:, None]], dim=1)
+        terms.append((importances[layer.units] * torch.linalg.vector_norm(change, dim=1)).sum())
+    return torch.stack(terms).sum()
+
+
+def penalty_loss(network: Network, training: TrainingSettings, beta: float) -> Loss:
+    """Return the loss of Eq. (6): the loss of the first training, and β times the cost of changes.
+
+    Its state holds the weights before under `before/NAME` and importances under `importance/UNITS`.
+    """
+    first = shels_loss(network, training)
+    layers = weight_layers(network)
+
+    def loss(params: Params, batch: Batch, state: State) -> Tensor:
+        before = under("before/", state)
+        return first(params, batch, state) + beta * change_penalty(
+            params, before, under("importance/", state), layers
+        )
+
+    return loss
+
+
+def transfer_masks(
+    layers: Sequence[WeightLayer], unused: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]
+) -> dict[str, Tensor]:
+    """Return, by weight, 0 where an unused unit would feed a used one and 1 elsewhere.
+
+    What an unused unit will learn must not reach what old classes stand on. unused: by unit layer, (units,).
+    """
+    out = {}
+    for layer in layers:
+        if layer.inputs is not None:
+            mask = ~(~unused[layer.units][:, None] & unused[layer.inputs][None, :])
+            out[layer.weight] = mask.view(*mask.shape, *[1] * (len(shapes[layer.weight]) - 2)).float()
+    return out
+
+
+def masked(params: Mapping[str, Tensor], state: State) -> Params:
+    """Return the weights that have a mask in the state, masked: an `after_step` of the training loop."""
+    return {name: params[name] * mask for name, mask in under("mask/", state).items()}
+
+
+@dataclass(frozen=True)
+class PenaltyMethod(Method):
+    """The paper's accommodation; what it keeps is the sum of each unit's activations, and a count."""
+
+    settings: Penalty
+
+    stores: ClassVar[Stores] = "statistics"
+
+    def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
+        """Return the sum of each unit's activations over the samples, and their number."""
+        sums = total_sums(network, batches(network, samples, prepare))
+        memory: Memory = {_COUNT: torch.tensor(len(samples), device=network.head.weight.device)}
+        for name, value in sums.items():
+            spread = value.ndim > 1 and self.settings.importance == "mean"
+            memory[_SUM + name] = value.flatten(1).mean(dim=1) if spread else value
+        return memory
+
+    def importances(self, memory: Memory) -> dict[str, Tensor]:
+        """Return the importance of each unit, by unit layer."""
+        count = int(memory[_COUNT])
+        kind = self.settings.importance
+        return {name: importance(value, count, kind) for name, value in under(_SUM, memory).items()}
+
+    def unused(self, memory: Memory) -> dict[str, Tensor]:
+        """Return which units are free, by unit layer: importance 0, or within the tolerance of it."""
+        share = self.settings.tolerance
+        return {name: value <= share * value.max() for name, value in self.importances(memory).items()}
+
+    def lesson(self, given: Given) -> Lesson:
+        """Return the training on the new class under the penalty; its samples join the importance."""
+        network, memory, samples, prepare, training, seed = given
+        position = len(network.head.weight)
+        samples, memory = relabelled(samples, position), placed(memory, network)
+        free = {"before": counts(self.unused(memory))}
+        grown, memory = self._grown(network, memory, generator(seed, "units", position))
+        grown = add_class(grown, generator(seed, "head", position))
+        state = self.protection(grown, memory)
+        hold(grown, state)
+        settings = slowed(training, self.settings.rate_divisor, self.settings.epochs)
+        order = derived_seed(seed, "penalty", position)
+
+        def finish(went: Fit) -> Taken:
+            new = merged(memory, self.remember(grown, samples, prepare))
+            free["after"] = counts(self.unused(new))
+            return Taken(
+                grown, new, course(self.settings.kind, went, free_units=free, grown_units=self.settings.grow)
+            )
+
+        return Lesson(
+            TrialTraining(grown, TrialData.of(samples, None, prepare), order, state),
+            penalty_loss(grown, settings, self.settings.beta),
+            settings,
+            finish,
+            masked,
+        )
+
+    def naming(self, network: Network, memory: Memory) -> Naming:
+        """Return SHELS's naming."""
+        del memory
+        return by_products(network)
+
+    def _grown(self, network: Network, memory: Memory, draw: torch.Generator) -> tuple[Network, Memory]:
+        """Return the network with free units added to its last linear layer, and the memory with theirs."""
+        names = growable(network)
+        if not self.settings.grow:
+            return network, memory
+        if not names:
+            raise AccommodationError("the network has no linear layer to add units to; set grow to 0")
+        sums = memory[_SUM + names[-1]]
+        grown = add_units(network, {names[-1]: self.settings.grow}, draw)
+        return grown, memory | {_SUM + names[-1]: torch.cat([sums, sums.new_zeros(self.settings.grow)])}
+
+    def protection(self, network: Network, memory: Memory) -> dict[str, Tensor]:
+        """Return what the loss and the masks need: old classes' rows have importance 1, the new row 0."""
+        rows = torch.ones_like(network.head.weight[:, 0].detach())
+        rows[-1] = 0
+        importances = {**self.importances(memory), HEAD: rows}
+        shapes = {name: value.shape for name, value in network.named_parameters()}
+        masks = transfer_masks(weight_layers(network), {**self.unused(memory), HEAD: rows == 0}, shapes)
+        state = {f"mask/{name}": value for name, value in masks.items()}
+        state |= {f"importance/{name}": value for name, value in importances.items()}
+        for name, value in network.named_parameters():
+            state[f"before/{name}"] = value.detach() * masks.get(name, 1)
+        return state
+
+
+def merged(one: Memory, other: Memory) -> Memory:
+    """Return two memories of one network's units as one; equal to the union's while the network is."""
+    return {name: value + other[name].to(value.device) for name, value in one.items()}
+
+
+@torch.no_grad()
+def hold(network: Network, state: Mapping[str, Tensor]) -> None:
+    """Zero a network's masked weights, where training starts."""
+    params = dict(network.named_parameters())
+    for name, value in masked(params, state).items():
+        params[name].copy_(value)

@@ -1,1 +1,0 @@
-"""Rivals in continual learning: one file each, all by the accommodation protocol."""

@@ -1,0 +1,270 @@
+"""A stack of trials as one program.
+
+Every parameter has a leading trial axis; the loss of one trial becomes the loss of all by `torch.vmap`, and
+on a GPU one step of all is recorded once as a CUDA graph and replayed, with nothing asked of it in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from shels.errors import SettingsError
+from shels.kernels import trial_axis
+from shels.training import optimisers
+from shels.training.batches import Batch, Rows
+from shels.training.checkpoints import Params, Run
+from shels.training.losses import PADDING
+from shels.training.stepping import (
+    SURPLUS,
+    AfterStep,
+    Method,
+    Outcome,
+    Plan,
+    State,
+    Work,
+    class_scores,
+    mean_scores,
+    score_sums,
+)
+
+
+class Stack:
+    """Trials side by side: parameters (trials, ...), one program for a step of all.
+
+    Trials may differ in samples, classes, seeds and where they stand. One that has no step left before its
+    next validation rests: nothing of it changes until the others are there.
+    """
+
+    def __init__(self, works: Sequence[Work], method: Method, precision: torch.dtype, batch: int) -> None:
+        self.method, self.precision, self.batch = method, precision, batch
+        self.works = works
+        self.network = max((work.network for work in works), key=_classes)
+        self.device = next(self.network.parameters()).device
+        self.params = stacked_params([work.network for work in works])
+        self.moments = optimisers.moments_of(method.optimiser, self.params)
+        self.state = _stacked_state(works, _classes(self.network))
+        self.inputs, self.offsets = _shared_inputs(works)
+        self.runs = [Run(*self._views(trial)) for trial in range(len(works))]
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._held: tuple[Tensor, Tensor] | None = None
+        self._steps = 0
+
+    def _views(self, trial: int) -> tuple[Params, optimisers.Moments]:
+        """Return one trial's part of the stack, without the rows of the head that are not its own."""
+        shapes = {name: value.shape for name, value in self.works[trial].network.named_parameters()}
+
+        def own(values: Params) -> Params:
+            return {name: values[name][trial][: shapes[name][0]].detach() for name in shapes}
+
+        return own(self.params), {kind: own(values) for kind, values in self.moments.items()}
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        if self.device.type != "cuda":
+            yield
+        else:
+            with torch.cuda.device(self.device), trial_axis.stacking(self.precision):
+                yield
+
+    def round(
+        self, plans: Sequence[Plan | None], told: Callable[[int], None], meanwhile: Callable[[], None]
+    ) -> list[Outcome]:
+        """Train every trial that has a plan up to its next validation and return how each went.
+
+        `meanwhile` is called when all is under way, before anything is waited for.
+        """
+        steps = max(len(plan.sizes) for plan in plans if plan is not None)
+        with self._computing():
+            self._load(plans, steps)
+            for place in range(steps):
+                if self._graph is not None:
+                    self._graph.replay()
+                else:
+                    self._step()
+                told(place + 1)
+            sums = self._validate()
+        for run, plan in zip(self.runs, plans, strict=True):
+            run.step += 0 if plan is None else len(plan.sizes)
+        meanwhile()
+        return self._outcomes(plans, self._total.tolist(), None if sums is None else sums.tolist())
+
+    def _outcomes(
+        self, plans: Sequence[Plan | None], losses: list[float], sums: list[list[float]] | None
+    ) -> list[Outcome]:
+        out: list[Outcome] = []
+        for trial, plan in enumerate(plans):
+            part = self.works[trial].data.validation
+            scores = None if part is None or sums is None else mean_scores(sums[trial], len(part.places))
+            out.append((losses[trial] / (1 if plan is None else len(plan.sizes)), scores))
+        return out
+
+    def _load(self, plans: Sequence[Plan | None], steps: int) -> None:
+        """Bring what the next steps need to the device: whose turn, which samples, which rates."""
+        if steps > self._steps:
+            self._allocate(steps)
+        index = torch.zeros(len(plans), self._steps, self.batch, dtype=torch.int64)
+        labels = torch.full_like(index, PADDING)
+        tables = torch.zeros(len(plans), self._steps, 2, dtype=torch.float64)
+        for trial, plan in enumerate(plans):
+            if plan is None:
+                continue
+            rows, training = plan.rows, self.works[trial].data.training
+            there = rows >= 0
+            index[trial, : len(rows)] = training.places.cpu()[rows.clamp(min=0)] + self.offsets[trial]
+            labels[trial, : len(rows)] = torch.where(there, training.labels.cpu()[rows.clamp(min=0)], PADDING)
+            taken = self.runs[trial].step
+            tables[trial] = optimisers.table(self.method.optimiser, taken, plan.rates, self._steps)
+        if self.device.type == "cuda" and self._graph is None:
+            self._record()
+        for mine, new in ((self._index, index), (self._labels, labels), (self._table, tables)):
+            mine.copy_(new)
+        self._place.zero_()
+        self._total.zero_()
+        torch.manual_seed(next(plan.seed for plan in plans if plan is not None))
+
+    def _allocate(self, steps: int) -> None:
+        """Make room for a number of steps; a graph that reads the old room is void."""
+        trials, dtype = len(self.works), next(iter(self.params.values())).dtype
+        self._steps, self._graph = steps, None
+        self._index = torch.zeros(trials, steps, self.batch, dtype=torch.int64, device=self.device)
+        self._labels = torch.full_like(self._index, PADDING)
+        self._table = torch.zeros(trials, steps, 2, dtype=dtype, device=self.device)
+        self._place = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._total = torch.zeros(trials, dtype=dtype, device=self.device)
+
+    def _record(self) -> None:
+        """Record a step as a CUDA graph, after a few in which every trial rests."""
+        from shels.kernels.launching import compile_for  # noqa: PLC0415
+
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            compile_for(self._step)
+            for _ in range(2):
+                self._place.zero_()
+                self._step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        self._place.zero_()
+        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+            self._step()
+        self._graph = graph
+
+    def _step(self) -> None:
+        """Take the step at the current place, in every trial that has one."""
+        index, labels, now = (
+            table.index_select(1, self._place).squeeze(1)
+            for table in (self._index, self._labels, self._table)
+        )
+        names, values = list(self.params), list(self.params.values())
+
+        def one(params: Sequence[Tensor], batch: Batch, state: State) -> Tensor:
+            return self.method.loss(dict(zip(names, params, strict=True)), batch, state)
+
+        losses = torch.vmap(one, randomness="different")(values, self._batch(index, labels), self.state)
+        grads = torch.autograd.grad(losses.sum(), values, materialize_grads=True)
+        optimisers.stacked_step(self.method.optimiser, self.params, grads, self.moments, now)
+        active = now[:, 1] > 0
+        if self.method.after_step is not None:
+            self._after(self.method.after_step, active)
+        with torch.no_grad():
+            self._total += torch.where(active, losses, 0.0)
+            self._place += 1
+
+    @torch.no_grad()
+    def _after(self, after_step: AfterStep, active: Tensor) -> None:
+        changed = torch.vmap(after_step)(self.params, self.state)
+        for name, new in changed.items():
+            old = self.params[name]
+            old.copy_(torch.where(active.view(-1, *[1] * (old.ndim - 1)), new, old))
+
+    def _batch(self, index: Tensor, labels: Tensor) -> Batch:
+        """Return the samples at these places of every trial: (trials, n) -> inputs (trials, n, *shape)."""
+        prepared = self.works[0].data.prepare(self.inputs[index.flatten()])
+        prepared = prepared.to(next(iter(self.params.values())).dtype)
+        return Batch(prepared.reshape(*index.shape, *prepared.shape[1:]), labels)
+
+    @torch.no_grad()
+    def _validate(self) -> Tensor | None:
+        """Return each trial's sums over its validation data, still on the device: (trials, 2)."""
+        parts = [work.data.validation for work in self.works]
+        if all(part is None for part in parts):
+            return None
+        if self._held is None:
+            self._held = self._padded(parts)
+        sums = torch.zeros(len(parts), 2, dtype=torch.float64, device=self.device)
+        self.network.eval()
+
+        def one(params: Params, inputs: Tensor, labels: Tensor, state: State) -> Tensor:
+            return score_sums(class_scores(self.network, params, inputs, state), labels)
+
+        size = self.works[0].data.prepare.evaluation_batch
+        for index, labels in zip(*(torch.split(each, size, dim=1) for each in self._held), strict=True):
+            batch = self._batch(index, labels)
+            sums += torch.vmap(one)(self.params, batch.inputs, batch.labels, self.state)
+        self.network.train()
+        return sums
+
+    def _padded(self, parts: Sequence[Rows | None]) -> tuple[Tensor, Tensor]:
+        """Return rows of every trial side by side, filled up to the longest: index and labels (trials, n)."""
+        longest = max(len(part.places) for part in parts if part is not None)
+        index = torch.zeros(len(parts), longest, dtype=torch.int64)
+        labels = torch.full((len(parts), longest), PADDING)
+        for trial, part in enumerate(parts):
+            if part is not None:
+                index[trial, : len(part.places)] = part.places.cpu() + self.offsets[trial]
+                labels[trial, : len(part.places)] = part.labels.cpu()
+        return index.to(self.device), labels.to(self.device)
+
+
+def _classes(network: nn.Module) -> int:
+    """Return how many rows the last layer has."""
+    head = getattr(network, "head", None)
+    return len(head.weight if isinstance(head, nn.Module) else list(network.parameters())[-1])  # type: ignore[arg-type]
+
+
+def stacked_params(networks: Sequence[nn.Module]) -> Params:
+    """Return every parameter with a trial axis, convolutions channels-last, missing rows of heads 0."""
+    out: Params = {}
+    each = [dict(network.named_parameters()) for network in networks]
+    for name, like in max(networks, key=_classes).named_parameters():
+        shape = (len(each), *like.shape)
+        if like.ndim == 4:
+            value = like.new_zeros([shape[i] for i in (0, 1, 3, 4, 2)]).permute(0, 1, 4, 2, 3)
+        else:
+            value = like.new_zeros(shape)
+        for trial, params in enumerate(each):
+            value[trial, : len(params[name])] = params[name].detach()
+        out[name] = value.detach().requires_grad_()
+    return out
+
+
+def _stacked_state(works: Sequence[Work], most: int) -> dict[str, Tensor]:
+    for name in {name for work in works for name in work.state}:
+        if len({work.state[name].shape if name in work.state else None for work in works}) > 1:
+            raise SettingsError(f"state {name!r} is missing or of another shape in one of the trials stacked")
+    state = {name: torch.stack([work.state[name] for work in works]) for name in works[0].state}
+    counts = [_classes(work.network) for work in works]
+    if min(counts) < most:
+        device = next(works[0].network.parameters()).device
+        surplus = torch.arange(most, device=device) >= torch.tensor(counts, device=device)[:, None]
+        state[SURPLUS] = torch.where(surplus, -torch.inf, 0.0)
+    return state
+
+
+def _shared_inputs(works: Sequence[Work]) -> tuple[Tensor, list[int]]:
+    """Return all trials' inputs, those that are the same once, and where each trial's begin."""
+    device = next(works[0].network.parameters()).device
+    distinct: dict[int, Tensor] = {}
+    for work in works:
+        distinct.setdefault(id(work.data.inputs), work.data.inputs)
+    starts, total = {}, 0
+    for key, inputs in distinct.items():
+        starts[key] = total
+        total += len(inputs)
+    moved = [inputs.to(device) for inputs in distinct.values()]
+    return torch.cat(moved) if len(moved) > 1 else moved[0], [starts[id(work.data.inputs)] for work in works]

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from shels.config import AcceptShare, Gaussian, MeanMinusSd
+from shels.detection.scores.gaussian import GaussianDetector
+from shels.errors import DataError
+from shels.model.networks import Views
+
+CENTRES = torch.eye(8)[:5] * 4
+
+
+def drawn(labels, seed, spread=1.0):
+    """Features of both depths: a class has its own direction in each, with noise around it."""
+    draws = torch.Generator().manual_seed(seed)
+    low = CENTRES[labels] + 2 + 0.6 * spread * torch.randn(len(labels), 8, generator=draws)
+    high = CENTRES[labels][:, :6] + 1 + 0.5 * spread * torch.randn(len(labels), 6, generator=draws)
+    return Views(low, high.relu())
+
+
+def labels_of(*classes, n):
+    return torch.tensor(classes).repeat_interleave(n)
+
+
+@pytest.fixture(scope="module")
+def detector():
+    """Knows classes 0, 1 and 2 of five, calibrated to accept 95 %."""
+    training, held = labels_of(0, 1, 2, n=300), labels_of(0, 1, 2, n=200)
+    fitted = GaussianDetector.fit(drawn(training, 0), training, AcceptShare(0.95), Gaussian())
+    return fitted.calibrated(fitted.sees(drawn(held, 1)), held)
+
+
+def verdicts(detector, labels, seed=9):
+    return detector.verdicts(detector.sees(drawn(labels, seed)))
+
+
+def test_known_samples_are_recognised_and_accepted_at_the_promised_rate(detector):
+    labels = labels_of(0, 1, 2, n=3000)
+    found = verdicts(detector, labels)
+    assert float((found.predicted == labels).float().mean()) > 0.99
+    assert float((~found.novel).float().mean()) == pytest.approx(0.95, abs=0.015)
+
+
+def test_samples_of_other_classes_are_novel(detector):
+    assert float(verdicts(detector, labels_of(3, 4, n=500)).novel.float().mean()) > 0.9
+
+
+def test_a_class_taken_in_is_recognised_and_accepted_and_the_next_one_is_still_novel(detector):
+    new = detector.grown(detector.sees(drawn(labels_of(3, n=200), 3)), 3)
+    found = verdicts(new, labels_of(3, n=1000))
+    assert float((found.predicted == 3).float().mean()) > 0.98
+    assert float((~found.novel).float().mean()) == pytest.approx(0.95, abs=0.03)
+    assert float(verdicts(new, labels_of(4, n=500)).novel.float().mean()) > 0.9
+
+
+@pytest.mark.parametrize("n", [5, 10, 20, 60])
+def test_a_small_class_does_not_reject_its_own_samples_for_being_new(detector, n):
+    rates = []
+    for seed in range(20):
+        new = detector.grown(detector.sees(drawn(labels_of(3, n=n), 100 + seed)), 3)
+        found = verdicts(new, labels_of(3, n=300), seed)
+        rates.append(float((~found.novel).float().mean()))
+    assert sum(rates) / 20 > 0.85
+
+
+def test_later_classes_move_neither_scores_nor_thresholds_of_earlier_ones(detector):
+    labels = labels_of(0, 1, 2, n=200)
+    before, new = verdicts(detector, labels), detector
+    for step in range(10):
+        new = new.grown(new.sees(drawn(labels_of(3 + step % 2, n=50), 50 + step)), 3 + step)
+    after = verdicts(new, labels)
+    same = before.predicted == after.predicted
+    assert float(same.float().mean()) > 0.98
+    torch.testing.assert_close(after.score[same], before.score[same])
+    assert torch.equal(after.threshold[same], before.threshold[same])
+    assert torch.equal(new.thresholds[:3], detector.thresholds)
+
+
+def test_a_class_may_have_several_parts_and_be_dropped_again(detector):
+    two = detector.grown(detector.sees(drawn(labels_of(3, n=80), 3)), 0)
+    assert float((verdicts(two, labels_of(3, n=200)).predicted == 0).float().mean()) > 0.98
+    assert two.class_scores(two.sees(drawn(labels_of(0, n=4), 5))).shape == (4, 3)
+    gone = detector.grown(detector.sees(drawn(labels_of(3, n=80), 3)), 3).reowned([0, 1, 2, None])
+    labels = labels_of(0, 1, 2, 3, n=50)
+    assert torch.equal(verdicts(gone, labels).score, verdicts(detector, labels).score)
+
+
+def test_p_values_of_known_samples_are_even_and_those_of_novel_ones_small(detector):
+    known = verdicts(detector, labels_of(0, 1, 2, n=2000)).p_value
+    assert [float((known <= q).float().mean()) for q in (0.1, 0.5, 0.9)] == pytest.approx(
+        [0.1, 0.5, 0.9], abs=0.05
+    )
+    assert float(verdicts(detector, labels_of(3, n=500)).p_value.median()) < 0.02
+
+
+def test_the_papers_rule_rejects_about_a_sixth(detector):
+    training, held = labels_of(0, 1, 2, n=300), labels_of(0, 1, 2, n=200)
+    fitted = GaussianDetector.fit(drawn(training, 0), training, MeanMinusSd(1.0), Gaussian())
+    strict = fitted.calibrated(fitted.sees(drawn(held, 1)), held)
+    assert 0.78 < float((~verdicts(strict, labels_of(0, 1, 2, n=1000)).novel).float().mean()) < 0.9
+
+
+def test_a_verdict_does_not_depend_on_the_rest_of_the_batch(detector):
+    labels = labels_of(0, 1, 2, 3, n=30)
+    features = detector.sees(drawn(labels, 4))
+    whole = detector.verdicts(features)
+    alone = torch.cat([detector.verdicts(row[None]).score for row in features])
+    torch.testing.assert_close(alone, whole.score, rtol=1e-4, atol=1e-5)
+    mixed = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(
+        detector.verdicts(features[mixed]).score, whole.score[mixed], rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_features_that_overflowed_are_novel(detector, bad):
+    features = detector.sees(drawn(labels_of(0, n=3), 4))
+    features[1, 0] = bad
+    found = detector.verdicts(features)
+    assert found.novel[1]
+    assert found.score[1] == -torch.inf
+    assert detector.class_scores(features)[1].max() == -torch.inf
+
+
+def test_features_of_another_width_are_refused(detector):
+    with pytest.raises(DataError, match="8 shared and 6 high-level"):
+        detector.verdicts(torch.zeros(2, 9))
+
+
+def test_calibration_without_held_out_samples_is_refused(detector):
+    with pytest.raises(DataError, match="no held-out sample"):
+        detector.calibrated(torch.zeros(0, 14), torch.zeros(0, dtype=torch.int64))
+
+
+def test_one_held_out_sample_gives_a_threshold_with_a_warning(detector):
+    with pytest.warns(UserWarning, match="cannot mark a share"):
+        few = detector.calibrated(detector.sees(drawn(labels_of(0, n=1), 2)), labels_of(0, n=1))
+    assert few.thresholds.isfinite().all()

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from shels.agent.agent import OpenWorldAgent, Request, Supply
+from shels.agent.alarm import FalseAlarmRate, PresetShare
+from shels.config import AcceptShare, Adam, NetworkSettings, Settings, TrainingSettings
+from shels.data.streams import StreamBatch, paper_stream
+from shels.errors import DataError
+from shels.learner.learner import learn
+from shels.report import open_world
+from shels.report.course import Accuracy, Course, Group, Step, Witness, follow
+from shels.report.timeline import Moment, timeline
+from tests.report.test_report import Reader, assert_sound, blobs
+
+SETTINGS = Settings(
+    network=NetworkSettings(),
+    training=TrainingSettings(optimiser=Adam(3e-3), steps=120, check_every=40, batch_size=32),
+    rule=AcceptShare(0.95),
+)
+KNOWN, NEW = ("a", "b", "c"), ("d", "<e>")
+SHAPE = (1, 6, 6)
+
+
+def plain(text):
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def step(labels="aabb", judged=(0, 0, 0, 0), *, known="ab", groups=(), outcome="", after=None):
+    novel = torch.tensor(judged, dtype=torch.bool)
+    share = float(novel.double().mean())
+    batch = StreamBatch("x", torch.zeros(len(labels), 1, 4, 4), tuple(labels))
+    before = Accuracy(0.75, 0.0, "c") if "c" in labels else Accuracy(1.0)
+    return Step(
+        batch, tuple(labels), novel, 0.5, share >= 0.5, tuple(known), outcome, groups, before, after or before
+    )
+
+
+def course(*steps):
+    return Course(("a", "b"), steps, None, FalseAlarmRate(), 0.9, {"a": 1.0, "b": 0.9, "c": 0.8}, 0.85)
+
+
+FOUND = step(
+    "cccb",
+    (1, 1, 1, 0),
+    groups=(Group("c", "c", 1.0, 3, 40, 0.012),),
+    outcome="accommodated",
+    after=Accuracy(0.95, 0.8, "c"),
+)
+UNDECIDED = step("aabb", (1, 1, 0, 0), known="abc", outcome="undecided")
+TAKEN_FOR_NEW = step("aabc", (1, 1, 0, 0), groups=(Group("novel-1", "a", 1.0, 2),), outcome="declined")
+
+
+# What came of it ---------------------------------------------------------------------------------------
+
+
+def test_a_witness_tells_what_most_images_show_and_how_many():
+    samples = blobs(KNOWN, shape=SHAPE)
+    witness = Witness(samples)
+    some = torch.cat([samples.only(["b"]).inputs[:3], samples.only(["a"]).inputs[:1]])
+    assert witness.truth(some) == ("b", 0.75)
+    assert witness(Request("7", "novel-1", some, 1.0))
+    assert torch.equal(witness.asked["7"], some)
+
+
+@pytest.mark.parametrize(
+    ("given", "false"),
+    [
+        (step(), False),  # no alarm
+        (FOUND, False),
+        (UNDECIDED, True),  # an alarm, and all of it is known
+        (replace(FOUND, groups=(), outcome="undecided"), False),  # nothing came of it, but it was right
+        (TAKEN_FOR_NEW, True),  # something new was in it, and a known class was taken for it
+        (replace(TAKEN_FOR_NEW, groups=(*TAKEN_FOR_NEW.groups, *FOUND.groups)), False),
+    ],
+)
+def test_an_alarm_is_false_without_anything_new_or_where_only_known_classes_were_made_of_it(given, false):
+    assert given.false_alarm is false
+
+
+def test_a_course_tells_what_was_found_and_missed_and_counts_false_alarms():
+    late = step("eecc", (1, 1, 0, 0), known="abc", outcome="undecided")
+    whole = course(step(), FOUND, UNDECIDED, TAKEN_FOR_NEW, late)
+    assert (whole.found, whole.missed, whole.false_alarms) == (["c"], ["e"], 2)
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return learn(blobs(KNOWN, each=60, shape=SHAPE), SETTINGS, seed=0, device="cpu")
+
+
+def pools():
+    """Samples of all classes to learn from, and others to show."""
+    return (blobs((*KNOWN, *NEW), each=60, seed=seed, shape=SHAPE) for seed in (3, 4))
+
+
+def followed(learner, supplier=None):
+    shown = list(pools())[1]
+    witness = Witness(shown)
+    agent = OpenWorldAgent(learner, supplier=supplier(witness) if supplier else None, confirm=witness)
+    stream = paper_stream(shown, KNOWN, NEW, batch_size=50, seed=0, known_epochs=1)
+    return follow(agent, stream, shown, witness)
+
+
+def more_of_it(witness):
+    train = next(pools())
+
+    def supplier(request):
+        name = witness.truth(request.inputs).name
+        return Supply(train.only([name]).inputs, name)
+
+    return supplier
+
+
+@pytest.fixture(scope="module")
+def helped(learner):
+    return followed(learner, more_of_it)
+
+
+def test_accuracy_falls_when_a_class_comes_and_rises_when_it_is_learned(helped):
+    assert helped.found == list(NEW)
+    assert [step.new for step in helped.steps] == [(), ("d",), (), ("<e>",), ()]
+    first, second = helped.steps[1], helped.steps[3]
+    assert first.before == Accuracy(pytest.approx(0.75, abs=0.02), 0.0, "d")  # 3 of 4 classes are known
+    assert second.before == Accuracy(pytest.approx(0.8, abs=0.02), 0.0, "<e>")
+    assert min(first.after.overall, second.after.overall, second.after.newest) > 0.95
+    assert helped.steps[0].before.name is None
+    assert helped.steps[0].after is helped.steps[0].before
+
+
+def test_the_agent_that_was_followed_ends_with_the_accuracy_that_counting_gives(helped):
+    shown = list(pools())[1]
+    names = [helped.learner.classes[i] for i in helped.learner.judge(shown.inputs).predicted]
+    truth = [shown.classes[i] for i in shown.labels]
+    right = sum(name == other for name, other in zip(names, truth, strict=True))
+    assert helped.accuracy == pytest.approx(right / len(truth))
+    assert helped.accuracy == pytest.approx(sum(helped.right.values()) / 5)  # classes of one size
+    assert helped.accepted_and_right <= helped.accuracy
+
+
+def test_a_class_that_nobody_supplies_is_missed_and_counts_as_wrong(learner):
+    course = followed(learner, lambda _: lambda _: None)
+    assert (course.found, course.missed, course.false_alarms) == ([], list(NEW), 0)
+    assert [step.outcome for step in course.steps if step.batch.phase == "novel"] == ["declined", "declined"]
+    assert (course.right["d"], course.right["<e>"]) == (0.0, 0.0)
+    assert course.accuracy == pytest.approx(0.6, abs=0.02)
+
+
+def test_a_batch_without_labels_cannot_be_measured(learner):
+    batch = StreamBatch("nameless", next(pools()).inputs[:9])
+    with pytest.raises(DataError, match="nameless: nothing can be measured"):
+        follow(OpenWorldAgent(learner), [batch], next(pools()), Witness(next(pools())))
+
+
+# On the page -------------------------------------------------------------------------------------------
+
+
+def test_the_axis_of_time_has_every_batch_and_the_learning_after_it():
+    found, undecided = course(FOUND, UNDECIDED), course(replace(FOUND, groups=(), outcome="drift"))
+    batch, learning, after = open_world.moments(found)
+    assert batch == Moment("novel", "1", 0.75, 0.5, "alarm: c", 0.75, 0.0, "c")
+    assert learning == Moment("learning", note="learns c", overall=0.95, newest=0.8, name="c")
+    assert (after.phase, after.note, after.overall, after.newest) == ("known", "false alarm", 1.0, None)
+    assert [moment.note for moment in open_world.moments(undecided)] == ["alarm: drift"]
+    again = open_world.moments(course(FOUND, FOUND))
+    assert [moment.phase for moment in again] == [
+        "novel",
+        "learning",
+        "known",
+        "learning",
+    ]  # met, if not known
+    assert open_world.moments(found, accuracy=False)[1] == Moment("learning", note="learns c")
+
+
+def test_the_figure_over_time_tells_all_that_it_shows_in_words():
+    told = plain(timeline(open_world.moments(course(step(), FOUND))).alt)
+    assert "Batch 1: 0.0 % judged novel, alarm from 50.0 %; 100.0 % named rightly. " in told
+    assert (
+        "Batch 2: 75.0 % judged novel, alarm from 50.0 %, alarm: c; 75.0 % named rightly, of c 0.0 %" in told
+    )
+    assert told.endswith("Learns c; 95.0 % named rightly, of c 80.0 %.")
+
+
+def test_the_figure_over_time_marks_alarms_and_draws_accuracy_only_where_it_was_measured():
+    whole = timeline(open_world.moments(course(step(), FOUND, UNDECIDED)))
+    words = Reader(whole.svg).text
+    for expected in ("alarm: c", "learns c", "false alarm", "alarm line", "accuracy, newest class"):
+        assert expected in words
+    part = Reader(timeline(open_world.moments(course(step(), FOUND), accuracy=False)).svg).text
+    assert "accuracy" not in part
+    assert "learning" in part
+
+
+def test_a_threshold_that_no_batch_can_reach_is_drawn_inside_the_figure():
+    moments = [Moment("known", "1", 0.5, 1.5), Moment("known", "2", 0.5, 0.6)]
+    assert "alarm from 150.0 %" in plain(timeline(moments).alt)
+
+
+def test_the_table_has_a_row_for_each_batch_and_each_further_class():
+    two = replace(FOUND, groups=(*FOUND.groups, Group("f", "f", 1.0, 3, 1200, 0.5)))
+    rows = [
+        [plain(cell) if isinstance(cell, str) else cell for cell in row] for row in open_world._rows(7, two)
+    ]
+    assert rows == [
+        ["7", "1 known, new: c", 4, 0.75, 0.5, "yes", "c", "40 images", "12 ms"],
+        ["7", "", "", "", "", "", "f", "1,200 images", "500 ms"],
+    ]
+    assert open_world._rows(1, step())[0][5:] == ["", "", "", ""]
+    assert open_world._rows(1, UNDECIDED)[0][5:] == ["false", "undecided", "", ""]
+
+
+def test_the_rule_of_the_alarm_is_told_as_it_is():
+    assert "once in 500 times" in open_world._line_words(FalseAlarmRate(0.002))
+    assert "more than 75 % of the batch" in plain(open_world._line_words(PresetShare(0.75)))
+
+
+def test_the_page_is_sound_and_its_figures_are_those_of_the_courses(learner, helped, tmp_path):
+    shown = list(pools())[1]
+    known, novel = shown.only(KNOWN), shown.only(NEW)
+    alone = followed(learner)
+    path = tmp_path / "page.html"
+    open_world.write(
+        path,
+        learner=learner,
+        known=known,
+        novel=novel,
+        measures=learner.evaluate(known, novel),
+        helped=helped,
+        alone=alone,
+        title="A title",
+        lead="A lead",
+    )
+    page = assert_sound(path.read_text("utf-8"))
+    text = plain(page.text)
+    assert "2 of 2 new classes found" in text or "new classes found 2 of 2" in text
+    assert f"Of all test images {plain(open_world.percent(helped.accuracy))} are named rightly" in text
+    assert text.count("learned as <e>") == 1
+    assert {"d", "<e>"} <= {attrs["alt"] for attrs in page.all("img")}
+    assert all(group.name in text for step in alone.steps for group in step.learned)
+    assert len(page.all("svg")) == 7
+
+
+def test_vectors_have_no_pictures_and_a_course_without_groups_says_so():
+    vectors = replace(FOUND, batch=StreamBatch("x", torch.zeros(4, 3), FOUND.labels))
+    assert open_world._pictures(course(vectors)) == []
+    assert open_world._pictures(course(step())) == []
+    assert "no group" in open_world._alone(course(step(), UNDECIDED))[-1]

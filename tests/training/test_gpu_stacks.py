@@ -1,0 +1,223 @@
+"""Stacked trials on a GPU: the kernels against float64, and stacks against single trials; `make test-gpu`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from shels.config import Adam, NetworkSettings, Penalty, Proximal, Sgd, TrainingSettings
+from shels.data.preparation import Preparation
+from shels.data.sources import load_named
+from shels.experiments import engine
+from shels.experiments.catalogue import find_experiments
+from shels.experiments.methods import find_methods
+from shels.experiments.records import Records
+from shels.kernels import trial_axis
+from shels.learner.learner import learn
+from shels.model.networks import build, from_chain
+from shels.model.sparsity import group_sparsity
+from shels.training.batches import Rows, TrialData
+from shels.training.courses import TrialTraining
+from shels.training.loop import fit_trials, shels_loss
+from shels.training.losses import cross_entropy
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+SETTINGS = TrainingSettings(Adam(1e-3), batch_size=8, steps=50, check_every=25, alpha=1e-3)
+
+
+def away(got, expected):
+    """Return the distance of a result from what it should be, relative to the latter."""
+    return float((got.double() - expected).norm() / expected.norm())
+
+
+def plain(x, weight, bias, pool):
+    """Return ReLU of a convolution, pooled or not, by torch, trial by trial."""
+    out = []
+    for trial in range(len(x)):
+        z = F.conv2d(
+            x[trial].permute(0, 3, 1, 2), weight[trial].permute(0, 3, 1, 2), bias[trial], padding=1
+        ).relu()
+        out.append((F.max_pool2d(z, 2) if pool else z).permute(0, 2, 3, 1))
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize(
+    ("precision", "near"), [(torch.float32, 2e-3), (torch.bfloat16, 1e-2)], ids=["tf32", "bf16"]
+)
+@pytest.mark.parametrize(
+    ("n", "side", "read", "written", "pool"),
+    [
+        (5, 20, 1, 32, False),
+        (4, 16, 3, 32, True),
+        (32, 32, 32, 32, True),
+        (7, 14, 32, 64, False),
+        (3, 14, 64, 64, True),
+        (9, 8, 64, 128, False),
+        (32, 8, 128, 128, True),
+    ],
+)
+def test_a_convolution_and_its_gradients_are_those_of_float64(precision, near, n, side, read, written, pool):
+    from shels.kernels import convolution
+
+    torch.manual_seed(n)
+    x = torch.randn(3, n, side, side, read, device="cuda").relu().to(precision)
+    weight = (torch.randn(3, written, 3, 3, read, device="cuda") * 0.1).to(precision)
+    bias = torch.randn(3, written, device="cuda") * 0.1
+    exact = [value.double().requires_grad_() for value in (x, weight, bias)]
+    expected = plain(*exact, pool)
+    out, won = convolution.forward(x, weight, bias, pool=pool)
+    assert away(out, expected) < near
+    gradient = torch.randn_like(out)
+    down, to_bias = convolution.spread(gradient, out, won)
+    same = down.double()  # what reaches the convolution, so that a tie broken otherwise plays no role
+    z = torch.stack([
+        F.conv2d(exact[0][t].permute(0, 3, 1, 2), exact[1][t].permute(0, 3, 1, 2), exact[2][t], padding=1)
+        .permute(0, 2, 3, 1)
+        for t in range(3)
+    ])  # fmt: skip
+    to_x, to_weight, to_bias_expected = torch.autograd.grad(z, exact, same)
+    assert away(to_bias, to_bias_expected) < 1e-3
+    assert away(convolution.backward_weights(down, x), to_weight) < near
+    if read >= 16:
+        got, below = convolution.backward_input(down, weight, x, won.new_empty(0))
+        assert away(got, to_x * (x > 0)) < near
+        assert away(below, (to_x * (x > 0)).sum(dim=(1, 2, 3))) < 5 * near
+        winners = torch.randint(0, 5, x.shape, device="cuda", dtype=torch.uint8)
+        got, below = convolution.backward_input(down, weight, x, winners)
+        laid = torch.zeros(3, n, side, 2, side, 2, read, device="cuda", dtype=torch.float64)
+        for quarter in range(4):
+            laid[:, :, :, quarter // 2, :, quarter % 2] = torch.where(winners == quarter, to_x, 0.0)
+        assert away(got, laid.reshape(got.shape)) < near
+        assert away(below, laid.sum(dim=(1, 2, 3, 4, 5))) < 5 * near
+
+
+def test_a_convolution_s_gradient_is_the_same_again_and_again():
+    from shels.kernels import convolution
+
+    for precision in (torch.float32, torch.bfloat16):
+        for read, written in ((32, 32), (32, 64), (64, 64), (64, 128), (128, 128)):
+            x = torch.randn(10, 32, 16, 16, read, device="cuda").to(precision)
+            gradient = torch.randn(10, 32, 16, 16, written, device="cuda").to(precision)
+            first = convolution.backward_weights(gradient, x)
+            assert all(torch.equal(first, convolution.backward_weights(gradient, x)) for _ in range(20))
+
+
+@pytest.mark.parametrize("classes", [5, 43])
+def test_cosines_cross_entropy_and_sparsity_are_those_of_float64(classes):
+    network = build(NetworkSettings("six-conv-256"), (1, 32, 32), classes, 0).cuda()
+    features = torch.randn(3, 37, 256, device="cuda").relu()
+    features[0, 0] = 0
+    labels = torch.randint(0, classes, (3, 37), device="cuda")
+    labels[1, 30:] = -100
+    weights = [torch.randn(3, classes, 256, device="cuda"), torch.randn(3, 64, 32, 3, 3, device="cuda")]
+    weights[1] = weights[1].permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+
+    def loss(features, labels, weights):
+        scores = torch.func.functional_call(network.head, {"weight": weights[0]}, (features,))
+        return cross_entropy(scores, labels) + 0.3 * group_sparsity(weights, [1.0, 0.25])
+
+    values = [value.requires_grad_() for value in (features, *weights)]
+    with trial_axis.stacking(torch.float32):
+        got = torch.vmap(loss)(values[0], labels, values[1:])
+    grads = torch.autograd.grad((got * torch.tensor([1.0, 2.0, 3.0], device="cuda")).sum(), values)
+    exact = [value.detach().double().requires_grad_() for value in values]
+    expected = torch.stack([loss(exact[0][t], labels[t], [w[t] for w in exact[1:]]) for t in range(3)])
+    wanted = torch.autograd.grad((expected * torch.tensor([1.0, 2.0, 3.0], device="cuda")).sum(), exact)
+    assert away(got, expected) < 1e-5
+    assert all(away(a, b) < 1e-4 for a, b in zip(grads, wanted, strict=True))
+
+
+def trials(count, dtype=torch.float32, architecture="six-conv-256", side=16, channels=1):
+    """Return trials on shared inputs that differ in samples, classes and seeds."""
+    draw = torch.Generator().manual_seed(0)
+    inputs = torch.randint(0, 256, (300, channels, side, side), generator=draw, dtype=torch.uint8)
+    out = []
+    for seed in range(count):
+        classes, n = 3 + seed % 3, 90 + 7 * seed
+        network = build(NetworkSettings(architecture), (channels, side, side), classes, seed)
+        places = torch.randperm(300, generator=draw)
+        labels = torch.randint(0, classes, (300,), generator=draw)
+        rows = Rows(places[:n], labels[:n]), Rows(places[n : n + 40 + seed], labels[n : n + 40 + seed])
+        data = TrialData(inputs, *rows, Preparation((channels, side, side)))
+        out.append(TrialTraining(network.to("cuda", dtype), data, seed))
+    return out
+
+
+def trained(made, settings=SETTINGS, **options):
+    fit_trials(made, shels_loss(made[0].network, settings), settings, **options)
+    return [dict(trial.network.named_parameters()) for trial in made]
+
+
+@pytest.mark.parametrize("optimiser", [Adam(1e-3), Sgd(1e-2)])
+def test_alone_and_stacked_agree_in_float64_to_1e_9(optimiser):
+    settings = replace(SETTINGS, optimiser=optimiser)
+    alone = trained(trials(3, torch.float64), settings, together=1)
+    stacked = trained(trials(3, torch.float64), settings, together=3)
+    for one, other in zip(alone, stacked, strict=True):
+        assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-9
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_stack_trains_the_same_again(precision):
+    first, again = (trained(trials(4), precision=precision) for _ in range(2))
+    for one, other in zip(first, again, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(("precision", "near"), [("float32", 0.01), ("bfloat16", 0.02)])
+def test_a_stack_descends_as_trials_on_the_cpu_do(precision, near):
+    made = trials(4)
+    on_cpu = [replace(trial, network=trial.network.cpu()) for trial in trials(4)]
+    loss = shels_loss(made[0].network, SETTINGS)
+    stacked = fit_trials(made, loss, SETTINGS, precision=precision)
+    plain = fit_trials(on_cpu, loss, SETTINGS)
+    for one, other in zip(stacked, plain, strict=True):
+        for mine, theirs in zip(one.checks, other.checks, strict=True):
+            assert mine.training_loss == pytest.approx(theirs.training_loss, rel=near)
+            assert mine.validation_loss == pytest.approx(theirs.validation_loss, rel=near)
+
+
+def test_colour_images_of_odd_sides_and_vectors_train_in_stacks():
+    for side, channels, architecture in ((16, 3, "six-conv-256"), (20, 3, "small"), (9, 1, "small")):
+        for params in trained(trials(2, architecture=architecture, side=side, channels=channels)):
+            assert all(torch.isfinite(value).all() for value in params.values())
+
+
+def test_a_chain_of_one_s_own_with_dropout_and_average_pooling_trains_on_a_gpu():
+    convolution = nn.Conv2d(1, 8, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Dropout(0.5)
+    chain = nn.Sequential(*convolution, nn.Flatten(), nn.Linear(8 * 49, 24), nn.ReLU())
+    made = [
+        replace(trial, network=from_chain(chain, (1, 16, 16), "cosine", 5, 0).cuda()) for trial in trials(2)
+    ]
+    first = trained(made, together=2)
+    assert not torch.equal(first[0]["head.weight"], first[1]["head.weight"])
+
+
+@pytest.mark.parametrize("method", [Penalty(epochs=2), Proximal(steps=40, grow=8)])
+def test_accommodation_by_training_works_on_a_gpu(digits, short_settings, method):
+    learner = learn(digits[0], replace(short_settings, accommodation=method), seed=0, device="cuda")
+    new = digits[2].take(digits[2].labels == 0)
+    grown = learner.accommodate(new.inputs, "new")
+    assert grown.classes[-1] == "new"
+    assert torch.isfinite(grown.network.head.weight).all()
+
+
+def test_an_experiment_of_stacked_trials_gives_the_figures_of_the_cpu(tmp_path):
+    experiment, methods = find_experiments(["within/digits"])[0], find_methods(["shels", "shels-gaussian"])
+    made = [trial for method in methods for trial in experiment.trials(method, 3)]
+    mean = {}
+    for device in ("cpu", "cuda"):
+        records = Records(tmp_path / device)
+        kinds = [
+            now.kind for now in engine.run(made, records, lambda name, _: load_named(name), device=device)
+        ]
+        assert kinds.count("finished") == 6
+        mean[device] = sum(result.metrics["auroc"] for result in records.results()) / 6
+    assert mean["cuda"] == pytest.approx(mean["cpu"], abs=0.03)
