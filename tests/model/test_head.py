@@ -3,7 +3,7 @@ import torch
 from scipy.spatial.distance import cdist
 from torch.nn.functional import cosine_similarity
 
-from shels.model.head import CosineHead, LinearHead
+from shels.model.head import CosineHead, LinearHead, ScaledCosineHead, scaled_cosines
 
 
 def head_with(rows, dtype=torch.float32):
@@ -80,3 +80,25 @@ def test_the_linear_head_is_weights_times_features_plus_bias():
         head.weight.copy_(torch.tensor([[1.0, 2.0], [0.0, -1.0], [3.0, 0.0]]))
         head.bias.copy_(torch.tensor([0.5, 0.0, -1.0]))
     assert head(torch.tensor([[2.0, 3.0]])).tolist() == [[8.5, -3.0, 5.0]]
+
+
+def test_a_batch_of_one_beside_samples_that_are_not_there_has_a_finite_gradient():
+    draw = torch.Generator().manual_seed(0)
+    head = ScaledCosineHead(4, 3)
+    with torch.no_grad():
+        head.weight.normal_(generator=draw)
+        head.scale.fill_(1.0)
+        head.gain.fill_(2.0)
+        head.shift.fill_(0.5)
+    features = torch.rand(3, 4, generator=draw) * 5
+    features.requires_grad_()
+    there = torch.tensor([True, False, False])
+    scores = scaled_cosines(features, dict(head.named_parameters()), there)
+    assert scores[0].tolist() == pytest.approx(
+        (torch.e**0.5 * cosine_similarity(features[:1], head.weight)).tolist()
+    )
+    labels = torch.tensor([1, -100, -100])
+    torch.nn.functional.cross_entropy(scores, labels).backward()
+    for value in (features, *head.parameters()):
+        assert torch.isfinite(value.grad).all()
+    assert features.grad[1:].eq(0).all()

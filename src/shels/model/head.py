@@ -86,7 +86,9 @@ def scaled_cosines(features: Tensor, head: Mapping[str, Tensor], there: Tensor) 
     value, count = features @ head["scale"], there.sum()
     mean = torch.where(there, value, 0.0).sum() / count
     variance = torch.where(there, (value - mean).square(), 0.0).sum() / count
-    normal = (value - mean) / (variance + 1e-5).sqrt()
+    # A sample that is not there lies anywhere. In a batch of one the variance is 0 and would send it so far out
+    # that its exponential overflows: no loss counts it, but 0 times infinity is no gradient.
+    normal = torch.where(there, value - mean, 0.0) / (variance + 1e-5).sqrt()
     return (head["gain"] * normal + head["shift"]).exp()[:, None] * cosines
 
 
