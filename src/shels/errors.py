@@ -63,7 +63,11 @@ class MissingExtraError(ShelsError, ImportError):
 
 
 def unknown_name(kind: str, name: object, choices: Iterable[object]) -> str:
-    """Return a message for a name that does not exist, with the nearest one that does."""
+    """Return a message for a name that does not exist, with the nearest one that does.
+
+    >>> unknown_name("method", "shel", ["shels", "knn"])
+    "unknown method 'shel'; did you mean 'shels'? (choose from: shels, knn)"
+    """
     names = [str(choice) for choice in choices]
     close = get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ""

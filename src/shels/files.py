@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
-    """Write a file under a temporary name beside it, then rename it into place."""
+    """Write a file under a temporary name beside it, then rename it into place.
+
+    >>> from tempfile import mkdtemp
+    >>> path = Path(mkdtemp()) / "notes.txt"
+    >>> write_whole(path, "whole or absent")
+    >>> path.read_text()
+    'whole or absent'
+    """
     data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

@@ -86,6 +86,9 @@ def importance(sums: Tensor, count: int, kind: Literal["mean", "map-norm"] = "me
 
     Being a sum and a count, it goes on with new samples when the old ones are gone. A channel's mean is over
     space too; "map-norm", as in the authors' code, takes the norm of its mean map instead.
+
+    >>> importance(torch.tensor([6.0, 0.0]), count=3).tolist()
+    [2.0, 0.0]
     """
     mean = sums / max(count, 1)
     if sums.ndim == 1:

@@ -65,7 +65,12 @@ def feature_count(body: nn.Sequential, shape: Shape) -> int:
 
 
 def shapes(body: nn.Sequential, shape: Shape) -> list[Shape]:
-    """Return the shape of a batch after each layer of a chain, without computing or drawing anything."""
+    """Return the shape of a batch after each layer of a chain, without computing or drawing anything.
+
+    >>> chain = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten())
+    >>> shapes(chain, (10, 1, 8, 8))
+    [(10, 4, 6, 6), (10, 4, 6, 6), (10, 144)]
+    """
     out = []
     for layer in flat(body):
         shape = _shape_after(layer, shape)
@@ -115,7 +120,11 @@ def _pair(value: object) -> tuple[int, int]:
 
 
 def describe(chain: nn.Sequential) -> list[dict[str, Any]]:
-    """Return a chain as plain data, a table per layer, fit for JSON."""
+    """Return a chain as plain data, a table per layer, fit for JSON.
+
+    >>> describe(nn.Sequential(nn.Linear(4, 8), nn.ReLU()))
+    [{'kind': 'Linear', 'in_features': 4, 'out_features': 8, 'bias': True}, {'kind': 'ReLU'}]
+    """
     layers = list(flat(chain))
     with_weights = [layer for layer in layers if list(layer.parameters())]
     if len({id(layer) for layer in with_weights}) != len(with_weights):
@@ -124,7 +133,14 @@ def describe(chain: nn.Sequential) -> list[dict[str, Any]]:
 
 
 def rebuild(description: Sequence[dict[str, Any]], device: str = "cpu") -> nn.Sequential:
-    """Return the chain that `describe` told of, its weights unset."""
+    """Return the chain that `describe` told of, its weights unset.
+
+    >>> rebuild([{"kind": "Linear", "in_features": 4, "out_features": 8, "bias": True}, {"kind": "ReLU"}])
+    Sequential(
+      (0): Linear(in_features=4, out_features=8, bias=True)
+      (1): ReLU()
+    )
+    """
     with torch.device("meta"):
         layers = [_rebuild_layer(dict(item)) for item in description]
     return unset(nn.Sequential(*layers), device)

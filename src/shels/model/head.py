@@ -18,6 +18,11 @@ class CosineHead(nn.Module):
     """Class scores as cosines, which press the classes towards orthogonal, so exclusive, features.
 
     No bias and no scale: the network learns which features fire, not how strongly.
+
+    >>> head = CosineHead(features=2, classes=2)
+    >>> head.weight = nn.Parameter(torch.tensor([[5.0, 0.0], [0.0, 0.1]]))
+    >>> head(torch.tensor([[0.0, 7.0]])).tolist()
+    [[0.0, 1.0]]
     """
 
     def __init__(self, features: int, classes: int) -> None:
@@ -42,7 +47,11 @@ def _cosines(features: Tensor, weights: Tensor) -> Tensor:
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Return rows scaled to length 1; a row of zeros stays as it is, with a harmless gradient."""
+    """Return rows scaled to length 1; a row of zeros stays as it is, with a harmless gradient.
+
+    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
     length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     return rows / torch.where(length > 0, length, 1.0)
 
@@ -86,8 +95,8 @@ def scaled_cosines(features: Tensor, head: Mapping[str, Tensor], there: Tensor) 
     value, count = features @ head["scale"], there.sum()
     mean = torch.where(there, value, 0.0).sum() / count
     variance = torch.where(there, (value - mean).square(), 0.0).sum() / count
-    # A sample that is not there lies anywhere. In a batch of one the variance is 0 and would send it so far out
-    # that its exponential overflows: no loss counts it, but 0 times infinity is no gradient.
+    # A sample that is not there lies anywhere. In a batch of one the variance is 0 and would send it so far
+    # out that its exponential overflows: no loss counts it, but 0 times infinity is no gradient.
     normal = torch.where(there, value - mean, 0.0) / (variance + 1e-5).sqrt()
     return (head["gain"] * normal + head["shift"]).exp()[:, None] * cosines
 

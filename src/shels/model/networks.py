@@ -88,7 +88,12 @@ class Network(nn.Module):
 
 
 def build(settings: NetworkSettings, shape: Shape, classes: int, seed: int) -> Network:
-    """Return a fresh network for inputs of `shape`, Xavier-initialised from the seed, biases zero."""
+    """Return a fresh network for inputs of `shape`, Xavier-initialised from the seed, biases zero.
+
+    >>> network = build(NetworkSettings("vectors"), shape=(10,), classes=3, seed=0)
+    >>> network(torch.zeros(5, 10)).shape
+    torch.Size([5, 3])
+    """
     name = automatic(shape) if settings.architecture == "auto" else settings.architecture
     if name not in ARCHITECTURES:
         raise SettingsError(unknown_name("architecture", name, ["auto", *ARCHITECTURES]))

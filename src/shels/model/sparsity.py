@@ -16,6 +16,9 @@ def outgoing_norms(weight: Tensor) -> Tensor:
     """Return the norm of each unit's outgoing weights, the groups of Eq. (2).
 
     weight: (out, in) or (out, in, height, width) -> (in,). A flattened position is a unit of its own.
+
+    >>> outgoing_norms(torch.tensor([[3.0, 0.0], [4.0, 0.0]])).tolist()
+    [5.0, 0.0]
     """
     norms: Tensor = torch.linalg.vector_norm(weight, dim=[dim for dim in range(weight.ndim) if dim != 1])
     return norms
@@ -25,6 +28,9 @@ def depth_weights(layers: int, kind: str = "layer-wise") -> list[float]:
     """Return μ for each weight layer, first to last: how far a layer is let off the sparsity.
 
     Layer-wise: (l - 1) / (L - 1), from 0 at the first layer to 1 at the last. Constant: 0 everywhere.
+
+    >>> depth_weights(3), depth_weights(3, "constant")
+    ([0.0, 0.5, 1.0], [0.0, 0.0, 0.0])
     """
     if kind not in ("layer-wise", "constant"):
         raise SettingsError(f'depth weights must be "layer-wise" or "constant", got {kind!r}')
@@ -34,7 +40,12 @@ def depth_weights(layers: int, kind: str = "layer-wise") -> list[float]:
 
 
 def group_sparsity(weights: Sequence[Tensor], mu: Sequence[float]) -> Tensor:
-    """Return the sparsity term of the loss before α: each layer's group norms, weighted by 1 - μ."""
+    """Return the sparsity term of the loss before α: each layer's group norms, weighted by 1 - μ.
+
+    >>> layers = [torch.tensor([[3.0, 0.0], [4.0, 2.0]]), torch.tensor([[1.0, 1.0]])]
+    >>> group_sparsity(layers, mu=[0.0, 0.5]).item()
+    8.0
+    """
     kept = [(w, 1 - m) for w, m in zip(weights, mu, strict=True) if m < 1]
     if not kept:
         return weights[0].new_zeros(())
