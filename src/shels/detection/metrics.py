@@ -1,8 +1,8 @@
-"""Measures: how well known and novel are told apart, and how exclusive the classes' features are."""
+"""Measures: how well known and novel are separated, class by class too, and how exclusive features are."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import combinations
@@ -10,6 +10,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor, bincount
+
+from shels.data.samples import Label
+from shels.detection.calibration import Verdicts
 
 Array = NDArray[Any]
 
@@ -148,6 +152,51 @@ MEASURES: dict[str, Measure] = {
 """Every measure by its key, in the order in which tables show them."""
 
 
+def evaluated(
+    known: Verdicts,
+    labels: Tensor,
+    classes: Sequence[Label],
+    novel: Verdicts | None = None,
+    novel_labels: Tensor | None = None,
+    novel_classes: Sequence[Label] = (),
+) -> dict[str, Any]:
+    """Measure verdicts on samples of known classes and on samples of others, class by class too.
+
+    labels: (n,) positions in `classes`, and of the novel samples in `novel_classes`.
+    """
+    predicted, score, rejected = (_array(each) for each in (known.predicted, known.score, known.novel))
+    truth, empty = _array(labels), np.zeros(0)
+    others = empty if novel is None else _array(novel.novel)
+    out: dict[str, Any] = open_set_measures(
+        truth,
+        predicted,
+        rejected,
+        score,
+        novel_judged=others,
+        novel_scores=empty if novel is None else _array(novel.score),
+    )
+    right = ~rejected & (predicted == truth)
+    out["per_class"] = _rates(truth, classes, accepted=~rejected, right=right)
+    if novel is not None and novel_labels is not None:
+        out["per_novel_class"] = _rates(_array(novel_labels), novel_classes, rejected=others)
+    return out
+
+
+def _array(values: Tensor) -> Array:
+    return np.asarray(values.cpu())
+
+
+def _rates(labels: Array, classes: Sequence[Label], **marks: Array) -> dict[str, dict[str, float]]:
+    """Count the samples of each class that has some, and give their share under each mark."""
+    out: dict[str, dict[str, float]] = {}
+    for position, name in enumerate(classes):
+        mine = labels == position
+        if mine.any():
+            shares = {mark: float(values[mine].mean()) for mark, values in marks.items()}
+            out[str(name)] = {"samples": int(mine.sum())} | shares
+    return out
+
+
 def open_set_measures(
     labels: Array, predicted: Array, novel: Array, scores: Array, *, novel_judged: Array, novel_scores: Array
 ) -> dict[str, float]:
@@ -202,6 +251,27 @@ def _reversed(accepted: Array) -> Array:
 def _precision(found: Array, wrong: Array) -> float:
     """Return the average precision, over steps of recall, as more and more samples are taken."""
     return float((np.diff(found, prepend=0) * found / (found + wrong)).sum() / found[-1])
+
+
+def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Average the features of each class: (n, d), (n,) -> (classes, d).
+
+    >>> import torch
+    >>> class_means(torch.tensor([[1.0, 0.0], [3.0, 2.0], [5.0, 5.0]]), torch.tensor([0, 0, 1]), 2)
+    tensor([[2., 1.],
+            [5., 5.]])
+    """
+    sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
+    return sums / bincount(labels, minlength=classes).clamp(min=1).unsqueeze(1)
+
+
+def feature_exclusivity(weights: Tensor, features: Tensor, labels: Tensor) -> NDArray[np.float64]:
+    """Measure how exclusive the features of each two classes are: (classes, classes).
+
+    weights: (classes, d) of the head; features: (n, d), labels: (n,) of samples.
+    """
+    means = class_means(features, labels, len(weights))
+    return exclusivity(active_features(_array(means), _array(weights)))
 
 
 def active_features(signatures: Array, weights: Array) -> NDArray[np.bool_]:
