@@ -38,6 +38,7 @@ from shels.detection.protocol import (
     Places,
     StoredParts,
     Tensors,
+    check_views,
     rows_of,
 )
 from shels.detection.score import Score
@@ -228,6 +229,7 @@ class ScoreDetector(Detector):
 
     def class_scores(self, features: Views) -> Tensor:
         """Score each class; the highest names it: (n, classes)."""
+        check_views(features, self.score.head.width, (self.known and self.known.shared_width) or None)
         naming = self.score.class_scores if self.naming is None else self.naming
         lowest = -torch.inf  # what overflowed is like none
         return naming(features).nan_to_num(nan=lowest, posinf=lowest, neginf=lowest)

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from shels.detection.protocol import check_views
 from shels.detection.score import Score
 from shels.model.networks import Views
 
@@ -37,7 +36,6 @@ class Shels(Score):
 
     def class_scores(self, views: Views) -> Tensor:
         """Score each class, by which SHELS names it: (n, classes)."""
-        check_views(views, self.head.width)
         return class_scores(views.high, self.head.weight)
 
     def _scores(self, views: Views) -> Tensor:
