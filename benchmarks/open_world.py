@@ -31,6 +31,7 @@ from shels.data.samples import DataSet, Samples
 from shels.data.sources import load_named
 from shels.data.splits import AUTHORS_ORDERS
 from shels.data.streams import paper_stream
+from shels.detection.protocol import NewClass, rows_of
 from shels.learner.learner import Learner, learn
 
 KNOWN, NEW = {"mnist": 7, "fmnist": 4}, 3
@@ -94,14 +95,13 @@ def after_features(learner: Learner, inputs: torch.Tensor) -> dict[str, float]:
     """Return the time that taking a class in costs once its features are there (Gaussians alone)."""
     if not isinstance(learner.settings.accommodation, Gaussian):
         return {}
-    old = learner.detector.reowned([*range(len(learner.classes) - 1), None])
-    seen = learner.seen(inputs)
+    old, views = learner.detector.without_class(len(learner.classes) - 1), learner.views(inputs)
+    new_class, first = NewClass(lambda: views), rows_of(views, torch.arange(1))
     times = []
     for _ in range(5):
         torch.cuda.synchronize() if torch.cuda.is_available() else None
         began = time.perf_counter()
-        new = old.grown(seen, len(learner.classes) - 1)
-        new.verdicts(seen[:1])
+        old.with_class(new_class).verdicts(first)
         torch.cuda.synchronize() if torch.cuda.is_available() else None
         times.append(time.perf_counter() - began)
     return {"after_features_ms": 1000 * float(np.median(times))}

@@ -22,11 +22,12 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from shels._version import __version__
-from shels.config import AcceptShare, Adam, Gaussian, NetworkSettings, Settings, TrainingSettings
+from shels.config import AcceptShare, Adam, NetworkSettings, Settings, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.detection.scores.gaussian import GaussianDetector
-from shels.detection.scores.shels import Detector
+from shels.detection.head import Head
+from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, NewClass
+from shels.detection.registry import DETECTORS
 from shels.errors import SettingsError
 from shels.learner.learner import Learner
 from shels.model.networks import Network, Views, build
@@ -179,7 +180,7 @@ def stacked(rounds: int, together: int, steps: int) -> Measure:
 @torch.no_grad()
 def evaluation(rounds: int, images: int) -> Measure:
     """Compare a learner's evaluation, stored pixels to measures, with the forward pass alone."""
-    net, detector, _ = _judges()
+    net, detector, _ = _detectors()
     learner, known, novel = _learner(net, detector), _samples(images), _samples(images, seed=1)
     parts = torch.split(torch.cat([_ready(known), _ready(novel)]), PREPARE.evaluation_batch)
     forward, judge = (lambda: [net(part) for part in parts]), (lambda: learner.evaluate(known, novel))
@@ -190,14 +191,14 @@ def evaluation(rounds: int, images: int) -> Measure:
 @torch.no_grad()
 def detection(rounds: int, images: int) -> list[Measure]:
     """Compare verdicts on prepared inputs with the forward pass of the same network."""
-    net, shels, gaussian = _judges()
+    net, shels, gaussian = _detectors()
     parts = torch.split(_ready(_samples(images)), 500)
 
     def over_all(work: Callable[[Tensor], object]) -> Work:
         return lambda: [work(part) for part in parts]
 
-    by_shels = over_all(lambda part: shels.verdicts(net.features(part)))
-    by_gaussians = over_all(lambda part: gaussian.verdicts(gaussian.sees(net.views(part))))
+    by_shels = over_all(lambda part: shels.verdicts(_high_level(net.features(part))))
+    by_gaussians = over_all(lambda part: gaussian.verdicts(net.views(part)))
     measure = Measure("detection", "verdicts of SHELS", images, "images", 0, "forward pass")
     return [
         compare(measure, by_shels, over_all(net), rounds),
@@ -207,9 +208,10 @@ def detection(rounds: int, images: int) -> list[Measure]:
 
 def accommodation(rounds: int) -> list[Measure]:
     """Time a class taken in by `gaussian`: 6,000 images after features, and 500 images from pixels on."""
-    net, _, gaussian = _judges()
+    net, _, gaussian = _detectors()
     learner, few = _learner(net, gaussian), _samples(500).inputs
-    rows = _spread(learner.seen(few), 6000)
+    rows = Views(*(_spread(view, 6000) for view in learner.views(few)))
+    new, first = NewClass(lambda: rows), Views(*(view[:1] for view in rows))
 
     def timed(what: str, work: Work) -> Measure:
         with warnings.catch_warnings(action="ignore"):  # random images are all alike, as it rightly says
@@ -217,7 +219,7 @@ def accommodation(rounds: int) -> list[Measure]:
             return Measure("accommodation", what, 1, "classes", median(seconds(work) for _ in range(rounds)))
 
     return [
-        timed("6,000 images, after features", lambda: gaussian.grown(rows, CLASSES).verdicts(rows[:1])),
+        timed("6,000 images, after features", lambda: gaussian.with_class(new).verdicts(first)),
         timed("500 images, pixels to verdicts", lambda: learner.accommodate(few, "new").judge(few[:1])),
     ]
 
@@ -274,20 +276,28 @@ def _plain_loop(samples: Samples) -> Work:
 
 @cache
 @torch.no_grad()
-def _judges() -> tuple[Network, Detector, GaussianDetector]:
-    """Return a network and both detectors, fit on what it makes of random images."""
+def _detectors() -> tuple[Network, Detector, Detector]:
+    """Return a network, SHELS's detector and the Gaussian one, fit on what it makes of random images."""
     net = _network().eval()
-    own = net.head.weight.detach()
+    head = Head.of(net.head)
     shared, high = (_spread(view, 1000) for view in net.views(_ready(_samples(100))))
-    rows = torch.cat([high, own])  # every class wins its own weights
-    labels, classes = (rows @ own.T).argmax(dim=1), torch.arange(1000, device=high.device) % CLASSES
+    rows = torch.cat([high, head.weight])  # every class wins its own weights
+    won = Labelled(_high_level(rows), (rows @ head.weight.T).argmax(dim=1))
+    given = Labelled(Views(shared, high), torch.arange(1000, device=high.device) % CLASSES)
+    context = Context(head, AcceptShare(), range(CLASSES))
     with warnings.catch_warnings(action="ignore"):
-        shels = Detector(own, AcceptShare()).fit(rows, labels, (rows, labels))
-        fitted = GaussianDetector.fit(Views(shared, high), classes, AcceptShare(), Gaussian())
-        return net, shels, fitted.calibrated(fitted.sees(Views(shared, high)), classes)
+        pair = [
+            DETECTORS[name].fit(context, samples).calibrated(KnownSamples(samples, samples))
+            for name, samples in (("shels", won), ("gaussian", given))
+        ]
+    return net, pair[0], pair[1]
 
 
-def _learner(net: Network, detector: Detector | GaussianDetector) -> Learner:
+def _high_level(rows: Tensor) -> Views:
+    return Views(rows[:, :0], rows)
+
+
+def _learner(net: Network, detector: Detector) -> Learner:
     names = tuple(range(CLASSES))
     settings = Settings(NetworkSettings(), TrainingSettings(steps=1), AcceptShare())
     return Learner(net, names, names, detector, PREPARE, settings, seed=0, report={"taken_in": []})

@@ -68,7 +68,7 @@ def test_with_drift_off_darkened_known_classes_pass_for_new_ones(learner, digits
 
 
 def test_a_learner_without_a_look_finds_no_drift(learner, digits):
-    blind = replace(learner, look=None)
+    blind = replace(learner, statistics=None)
     found = propose(blind, digits[1].inputs // 4, ProposalSettings(several=False))
     assert (found.drift, found.count) == (None, 1)
 

@@ -14,11 +14,9 @@ from shels.agent.home import Home
 from shels.cli.app import app
 from shels.config.presets import DEFAULT
 from shels.data.sources import load_named
-from shels.detection.head import Head
-from shels.detection.judge import Judge
-from shels.detection.registry import detector as score
+from shels.detection.protocol import Labelled
 from shels.learner.learner import Learner
-from shels.learner.pairing import paired
+from shels.learner.pairing import detector_beside, paired
 from shels.learning.registry import LEARNERS
 from shels.report import open_world, trained
 
@@ -154,7 +152,7 @@ def test_another_detector_is_fitted_on_the_network_that_the_model_has(model, lea
     event = next(event for event in home.events() if event["kind"] == "refitted")
     assert (event["learner"], event["detector"], event["version"]) == ("gaussian", "knn", 2)
     fitted = home.load("cpu", version=2)
-    assert isinstance(fitted.detector, Judge)
+    assert fitted.detector.name == "knn"
     assert all(
         torch.equal(one, other)
         for one, other in zip(fitted.network.parameters(), learner.network.parameters(), strict=True)
@@ -239,15 +237,16 @@ def test_methods_fit_a_narrow_terminal_and_no_name_is_broken():
 )
 def test_a_page_says_by_what_a_pair_decides(learner, name, detector, said):
     settings = paired(learner.settings, name, detector)
-    judge = Judge.of(score(detector, Head.of(learner.network.head)), settings.rule, _part(learner))
-    words = " ".join(trained.training(replace(learner, settings=settings, detector=judge)).blocks)
+    entry, context = detector_beside(learner.network, {}, settings, learner.classes, detector)
+    pair = replace(learner, settings=settings, detector=entry.fit(context, _part(learner)))
+    words = " ".join(trained.training(pair).blocks)
     assert said in words
     assert "named rightly by the network's last layer" in words
 
 
 def _part(learner):
     data = load_named("digits").train.only(learner.classes)
-    return learner.views(data.inputs), data.labels
+    return Labelled(learner.views(data.inputs), data.labels)
 
 
 @pytest.mark.parametrize(

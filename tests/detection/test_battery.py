@@ -8,21 +8,21 @@ from safetensors.torch import load, save
 from sklearn.metrics import roc_auc_score
 
 from shels.detection.head import Head
-from shels.detection.registry import DETECTORS, detector
+from shels.detection.registry import RIVALS, SCORES, score
 from shels.errors import AccommodationError, DataError, ModelFileError
 from shels.model.networks import Views
 
 GROWS_EXACTLY = ["msp", "max-logit", "energy", "gen", "ash", "fdbd", "knn"]
 
 
-@pytest.fixture(params=DETECTORS)
+@pytest.fixture(params=RIVALS)
 def name(request):
     return request.param
 
 
 @pytest.fixture
 def fitted(name, cosine, toy):
-    return detector(name, toy.head(cosine)).fit(*toy.samples(toy.known, n=200))
+    return score(name, toy.head(cosine)).fit(*toy.samples(toy.known, n=200))
 
 
 def taken(views, index):
@@ -75,7 +75,7 @@ def test_many_samples_score_as_in_parts(fitted, toy):
 
 def test_fitting_and_scoring_twice_gives_the_same_numbers(name, cosine, fitted, toy):
     views = toy.samples([0, 5], seed=3)[0]
-    again = detector(name, toy.head(cosine)).fit(*toy.samples(toy.known, n=200))
+    again = score(name, toy.head(cosine)).fit(*toy.samples(toy.known, n=200))
     assert torch.equal(again.scores(views), fitted.scores(views))
     assert torch.equal(fitted.scores(views), fitted.scores(views))
 
@@ -83,7 +83,7 @@ def test_fitting_and_scoring_twice_gives_the_same_numbers(name, cosine, fitted, 
 def test_the_order_of_training_samples_does_not_count(name, cosine, fitted, toy):
     views, labels = toy.samples(toy.known, n=200)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    again = detector(name, toy.head(cosine)).fit(taken(views, order), labels[order])
+    again = score(name, toy.head(cosine)).fit(taken(views, order), labels[order])
     new = toy.samples([0, 5], seed=3)[0]
     torch.testing.assert_close(again.scores(new), fitted.scores(new), rtol=1e-4, atol=1e-4)
 
@@ -95,7 +95,7 @@ def test_inputs_and_head_stay_as_they_are_and_no_gradient_flows(name, cosine, to
     weight = head.weight.clone()
     views = Views(*(rows.requires_grad_() for rows in views))
     head.weight.requires_grad_()
-    fitted = detector(name, head).fit(views, labels)
+    fitted = score(name, head).fit(views, labels)
     assert not fitted.scores(views).requires_grad
     assert not any(value.requires_grad for value in fitted.tensors().values())
     assert all(torch.equal(*pair) for pair in zip(kept, views, strict=True))
@@ -104,12 +104,12 @@ def test_inputs_and_head_stay_as_they_are_and_no_gradient_flows(name, cosine, to
 
 def test_saving_and_loading_gives_the_same_scores(name, fitted, toy):
     views = toy.samples([0, 5], seed=3)[0]
-    loaded = DETECTORS[name].make.from_tensors(fitted.head, load(save(fitted.tensors())))
+    loaded = SCORES[name].from_tensors(fitted.head, load(save(fitted.tensors())))
     assert torch.equal(loaded.scores(views), fitted.scores(views))
 
 
 def test_tensors_that_are_not_its_own_are_refused(name, fitted):
-    make = DETECTORS[name].make
+    make = SCORES[name]
     with pytest.raises(ModelFileError, match=r"the tensors must be .*; got .*foreign"):
         make.from_tensors(fitted.head, fitted.tensors() | {"foreign": torch.zeros(1)})
     if make.remembers:
@@ -119,8 +119,8 @@ def test_tensors_that_are_not_its_own_are_refused(name, fitted):
 
 
 def test_what_has_seen_no_sample_says_to_fit_first_unless_it_needs_none(name, cosine, toy):
-    fresh, views = detector(name, toy.head(cosine)), toy.samples([0])[0]
-    if DETECTORS[name].stores == "nothing":
+    fresh, views = score(name, toy.head(cosine)), toy.samples([0])[0]
+    if RIVALS[name].stores == "nothing":
         assert fresh.scores(views).shape == (60,)
         return
     with pytest.raises(DataError, match="call fit first"):
@@ -158,7 +158,7 @@ def test_shared_features_may_be_left_out_where_they_do_not_count(name, fitted, t
 
 def test_training_samples_that_cannot_be_used_are_refused(name, cosine, toy):
     views, labels = toy.samples(toy.known)
-    fresh = detector(name, toy.head(cosine))
+    fresh = score(name, toy.head(cosine))
     with pytest.raises(DataError, match=r"\(180,\).*got \(179,\)"):
         fresh.fit(views, labels[1:])
     with pytest.raises(DataError, match="whole numbers"):
@@ -185,7 +185,6 @@ def test_a_sample_whose_features_overflowed_is_like_none_and_leaves_the_others_a
 def test_a_class_is_taken_in_without_old_samples_or_refused_with_the_reason(name, cosine, fitted, toy):
     new, grown = toy.samples([3])[0], toy.head(cosine, 4)
     before = {key: value.clone() for key, value in fitted.tensors().items()}
-    assert fitted.can_grow == DETECTORS[name].can_grow
     if not fitted.can_grow:
         with pytest.raises(AccommodationError, match=f"{name} cannot take a class in: "):
             fitted.add_class(new, grown)
@@ -206,18 +205,18 @@ def test_a_class_is_taken_in_without_old_samples_or_refused_with_the_reason(name
 @pytest.mark.parametrize("name", GROWS_EXACTLY, scope="function")
 def test_taking_a_class_in_gives_what_fitting_all_at_once_gives(name, cosine, toy):
     grown = toy.head(cosine, 4)
-    stepwise = detector(name, toy.head(cosine)).fit(*toy.samples(toy.known))
+    stepwise = score(name, toy.head(cosine)).fit(*toy.samples(toy.known))
     stepwise = stepwise.add_class(toy.samples([3], seed=4)[0], grown)
     first, new = toy.samples(toy.known), toy.samples([3], seed=4)
     both = Views(*(torch.cat(pair) for pair in zip(first[0], new[0], strict=True)))
-    at_once = detector(name, grown).fit(both, torch.cat([first[1], new[1]]))
+    at_once = score(name, grown).fit(both, torch.cat([first[1], new[1]]))
     views = toy.samples([0, 3, 6], seed=5)[0]
     close(stepwise.scores(views), at_once.scores(views))
 
 
 @pytest.mark.parametrize("name", ["mahalanobis", "mahalanobis-layers", "relative-mahalanobis"])
 def test_a_class_taken_in_leaves_the_distances_of_old_classes_as_they_were(name, toy):
-    first = detector(name, toy.head(cosine=False)).fit(*toy.samples(toy.known))
+    first = score(name, toy.head(cosine=False)).fit(*toy.samples(toy.known))
     larger = first.add_class(toy.samples([3], seed=4)[0]).add_class(toy.samples([4], seed=4)[0])
     old = toy.samples(toy.known, seed=5)[0]
     assert torch.equal(first.scores(old), larger.scores(old))  # so their thresholds keep their meaning
@@ -248,30 +247,28 @@ def test_scores_are_finite_whatever_the_training_samples(name, cosine, toy, trai
         views = Views(*(rows + 1.5 for rows in views))
     if training == "one unit":
         views = Views(*(rows * (torch.arange(rows.shape[1]) == 0) for rows in views))
-    finite_everywhere(detector(name, toy.head(cosine)).fit(views, labels), toy)
+    finite_everywhere(score(name, toy.head(cosine)).fit(views, labels), toy)
 
 
 def test_a_class_with_a_single_sample_beside_larger_ones_is_no_trouble(name, cosine, toy):
     views, labels = toy.samples(toy.known)
     index = torch.cat([torch.arange(120), torch.tensor([130])])
-    fitted = detector(name, toy.head(cosine)).fit(taken(views, index), labels[index])
+    fitted = score(name, toy.head(cosine)).fit(taken(views, index), labels[index])
     finite_everywhere(fitted, toy)
 
 
 def test_a_single_known_class_is_no_trouble(name, cosine, toy):
-    fitted = detector(name, toy.head(cosine, 1)).fit(*toy.samples([0]))
+    fitted = score(name, toy.head(cosine, 1)).fit(*toy.samples([0]))
     finite_everywhere(fitted, toy)
 
 
 # Real features, and another device ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", DETECTORS, scope="function")
+@pytest.mark.parametrize("name", RIVALS, scope="function")
 def test_novel_digits_are_less_familiar_to_a_trained_network(name, digits, learner):
     training, known, novel = digits
-    fitted = detector(name, Head.of(learner.network.head)).fit(
-        learner.views(training.inputs), training.labels
-    )
+    fitted = score(name, Head.of(learner.network.head)).fit(learner.views(training.inputs), training.labels)
     scores = [fitted.scores(learner.views(part.inputs)) for part in (known, novel)]
     assert auroc(*scores) > 0.85
 
@@ -286,8 +283,8 @@ def test_scores_on_a_gpu_are_those_on_the_cpu(name, cosine, fitted, toy):
     head = toy.head(cosine)
     moved = Head(head.weight.cuda(), None if head.bias is None else head.bias.cuda(), cosine)
     new = toy.samples([0, 5], seed=3)[0]
-    found = detector(name, moved).fit(there(views), labels.cuda()).scores(there(new))
+    found = score(name, moved).fit(there(views), labels.cuda()).scores(there(new))
     assert found.is_cuda
     torch.testing.assert_close(found.cpu(), fitted.scores(new), rtol=1e-4, atol=1e-4)
-    loaded = DETECTORS[name].make.from_tensors(moved, load(save(fitted.tensors())))
+    loaded = SCORES[name].from_tensors(moved, load(save(fitted.tensors())))
     torch.testing.assert_close(loaded.scores(there(new)).cpu(), fitted.scores(new), rtol=1e-4, atol=1e-4)

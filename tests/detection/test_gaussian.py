@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from shels.config import AcceptShare, Gaussian, MeanMinusSd
+from shels.detection.protocol import KnownSamples, Labelled, NewClass, rows_of
 from shels.detection.scores.gaussian import GaussianDetector
 from shels.errors import DataError
 from shels.model.networks import Views
@@ -26,13 +27,21 @@ def labels_of(*classes, n):
 @pytest.fixture(scope="module")
 def detector():
     """Knows classes 0, 1 and 2 of five, calibrated to accept 95 %."""
+    return made(AcceptShare(0.95))
+
+
+def made(rule):
     training, held = labels_of(0, 1, 2, n=300), labels_of(0, 1, 2, n=200)
-    fitted = GaussianDetector.fit(drawn(training, 0), training, AcceptShare(0.95), Gaussian())
-    return fitted.calibrated(fitted.sees(drawn(held, 1)), held)
+    known = KnownSamples(Labelled(drawn(training, 0), training), Labelled(drawn(held, 1), held))
+    return GaussianDetector.fit(known.training, rule, Gaussian()).calibrated(known)
+
+
+def grown(detector, n, seed):
+    return detector.with_class(NewClass(lambda: drawn(labels_of(3, n=n), seed)))
 
 
 def verdicts(detector, labels, seed=9):
-    return detector.verdicts(detector.sees(drawn(labels, seed)))
+    return detector.verdicts(drawn(labels, seed))
 
 
 def test_known_samples_are_recognised_and_accepted_at_the_promised_rate(detector):
@@ -47,7 +56,7 @@ def test_samples_of_other_classes_are_novel(detector):
 
 
 def test_a_class_taken_in_is_recognised_and_accepted_and_the_next_one_is_still_novel(detector):
-    new = detector.grown(detector.sees(drawn(labels_of(3, n=200), 3)), 3)
+    new = grown(detector, 200, 3)
     found = verdicts(new, labels_of(3, n=1000))
     assert float((found.predicted == 3).float().mean()) > 0.98
     assert float((~found.novel).float().mean()) == pytest.approx(0.95, abs=0.03)
@@ -58,7 +67,7 @@ def test_a_class_taken_in_is_recognised_and_accepted_and_the_next_one_is_still_n
 def test_a_small_class_does_not_reject_its_own_samples_for_being_new(detector, n):
     rates = []
     for seed in range(20):
-        new = detector.grown(detector.sees(drawn(labels_of(3, n=n), 100 + seed)), 3)
+        new = grown(detector, n, 100 + seed)
         found = verdicts(new, labels_of(3, n=300), seed)
         rates.append(float((~found.novel).float().mean()))
     assert sum(rates) / 20 > 0.85
@@ -68,7 +77,7 @@ def test_later_classes_move_neither_scores_nor_thresholds_of_earlier_ones(detect
     labels = labels_of(0, 1, 2, n=200)
     before, new = verdicts(detector, labels), detector
     for step in range(10):
-        new = new.grown(new.sees(drawn(labels_of(3 + step % 2, n=50), 50 + step)), 3 + step)
+        new = new.with_part(drawn(labels_of(3 + step % 2, n=50), 50 + step), 3 + step)
     after = verdicts(new, labels)
     same = before.predicted == after.predicted
     assert float(same.float().mean()) > 0.98
@@ -78,10 +87,10 @@ def test_later_classes_move_neither_scores_nor_thresholds_of_earlier_ones(detect
 
 
 def test_a_class_may_have_several_parts_and_be_dropped_again(detector):
-    two = detector.grown(detector.sees(drawn(labels_of(3, n=80), 3)), 0)
+    two = detector.with_part(drawn(labels_of(3, n=80), 3), 0)
     assert float((verdicts(two, labels_of(3, n=200)).predicted == 0).float().mean()) > 0.98
-    assert two.class_scores(two.sees(drawn(labels_of(0, n=4), 5))).shape == (4, 3)
-    gone = detector.grown(detector.sees(drawn(labels_of(3, n=80), 3)), 3).reowned([0, 1, 2, None])
+    assert two.class_scores(drawn(labels_of(0, n=4), 5)).shape == (4, 3)
+    gone = grown(detector, 80, 3).without_class(3)
     labels = labels_of(0, 1, 2, 3, n=50)
     assert torch.equal(verdicts(gone, labels).score, verdicts(detector, labels).score)
 
@@ -94,29 +103,29 @@ def test_p_values_of_known_samples_are_even_and_those_of_novel_ones_small(detect
     assert float(verdicts(detector, labels_of(3, n=500)).p_value.median()) < 0.02
 
 
-def test_the_papers_rule_rejects_about_a_sixth(detector):
-    training, held = labels_of(0, 1, 2, n=300), labels_of(0, 1, 2, n=200)
-    fitted = GaussianDetector.fit(drawn(training, 0), training, MeanMinusSd(1.0), Gaussian())
-    strict = fitted.calibrated(fitted.sees(drawn(held, 1)), held)
+def test_the_papers_rule_rejects_about_a_sixth():
+    strict = made(MeanMinusSd(1.0))
     assert 0.78 < float((~verdicts(strict, labels_of(0, 1, 2, n=1000)).novel).float().mean()) < 0.9
 
 
 def test_a_verdict_does_not_depend_on_the_rest_of_the_batch(detector):
     labels = labels_of(0, 1, 2, 3, n=30)
-    features = detector.sees(drawn(labels, 4))
+    features = drawn(labels, 4)
     whole = detector.verdicts(features)
-    alone = torch.cat([detector.verdicts(row[None]).score for row in features])
+    alone = torch.cat(
+        [detector.verdicts(rows_of(features, slice(i, i + 1))).score for i in range(len(labels))]
+    )
     torch.testing.assert_close(alone, whole.score, rtol=1e-4, atol=1e-5)
     mixed = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(
-        detector.verdicts(features[mixed]).score, whole.score[mixed], rtol=1e-4, atol=1e-5
+        detector.verdicts(rows_of(features, mixed)).score, whole.score[mixed], rtol=1e-4, atol=1e-5
     )
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_features_that_overflowed_are_novel(detector, bad):
-    features = detector.sees(drawn(labels_of(0, n=3), 4))
-    features[1, 0] = bad
+    features = drawn(labels_of(0, n=3), 4)
+    features.shared[1, 0] = bad
     found = detector.verdicts(features)
     assert found.novel[1]
     assert found.score[1] == -torch.inf
@@ -124,16 +133,48 @@ def test_features_that_overflowed_are_novel(detector, bad):
 
 
 def test_features_of_another_width_are_refused(detector):
-    with pytest.raises(DataError, match="8 shared and 6 high-level"):
-        detector.verdicts(torch.zeros(2, 9))
+    with pytest.raises(DataError, match=r"shared features must be floats \(2, 8\), got \(2, 9\)"):
+        detector.verdicts(Views(torch.zeros(2, 9), torch.zeros(2, 6)))
+    with pytest.raises(DataError, match=r"high-level features must be floats \(n, 6\), got \(2, 5\)"):
+        detector.verdicts(Views(torch.zeros(2, 8), torch.zeros(2, 5)))
+
+
+def calibrated(detector, labels):
+    held_out = Labelled(drawn(labels, 2), labels)
+    return detector.calibrated(KnownSamples(held_out, held_out))
+
+
+def test_a_merged_class_keeps_both_places_and_counts_both(detector):
+    new = grown(detector, 80, 3)
+    assert new.counts() == {0: 300, 1: 300, 2: 300, 3: 80}
+    both = new.merged(3, 1)
+    assert both.counts() == {0: 300, 1: 380, 2: 300}
+    labels = labels_of(0, 1, 2, 3, n=50)
+    swap = torch.tensor([0, 1, 2, 1])
+    assert torch.equal(verdicts(both, labels).predicted, swap[verdicts(new, labels).predicted])
+    assert torch.equal(verdicts(both, labels).score, verdicts(new, labels).score)
+    first = new.merged(0, 2)  # classes after the one that is gone move up
+    assert torch.equal(
+        verdicts(first, labels).predicted, torch.tensor([1, 0, 1, 2])[verdicts(new, labels).predicted]
+    )
+
+
+def test_places_of_samples_and_classes_are_those_of_the_common_spread(detector):
+    labels = labels_of(0, 1, 2, n=100)
+    places = detector.places(drawn(labels, 5))
+    assert float((places.predicted == labels).float().mean()) > 0.95
+    assert places.means.shape == (3, places.rows.shape[1])
+    centred = places.rows - places.means[labels]
+    assert float(centred.std()) == pytest.approx(1.0, abs=0.15)  # known classes spread alike
+    assert torch.equal(detector.clustering_rows(drawn(labels, 5)), places.rows)
 
 
 def test_calibration_without_held_out_samples_is_refused(detector):
     with pytest.raises(DataError, match="no held-out sample"):
-        detector.calibrated(torch.zeros(0, 14), torch.zeros(0, dtype=torch.int64))
+        calibrated(detector, labels_of(0, n=0))
 
 
 def test_one_held_out_sample_gives_a_threshold_with_a_warning(detector):
     with pytest.warns(UserWarning, match="cannot mark a share"):
-        few = detector.calibrated(detector.sees(drawn(labels_of(0, n=1), 2)), labels_of(0, n=1))
+        few = calibrated(detector, labels_of(0, n=1))
     assert few.thresholds.isfinite().all()

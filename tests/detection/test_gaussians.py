@@ -7,7 +7,16 @@ from sklearn.covariance import oas
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from shels.detection.gaussians import Discriminant, Projection, Spread, Sums, pooled_covariance, shrunk
+from shels.detection import gaussians
+from shels.detection.gaussians import (
+    Discriminant,
+    Distances,
+    Projection,
+    Spread,
+    Sums,
+    pooled_covariance,
+    shrunk,
+)
 
 DRAWS = torch.Generator().manual_seed(0)
 
@@ -15,6 +24,10 @@ DRAWS = torch.Generator().manual_seed(0)
 def rows(n, d=6, shift=0.0):
     mixing = torch.randn(d, d, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     return torch.randn(n, d, generator=DRAWS, dtype=torch.float64) @ mixing + shift
+
+
+def distances(spread, x):
+    return Distances.of([spread])(x.float(), torch.zeros(len(x), dtype=torch.int64))
 
 
 def test_sums_are_count_mean_and_scatter():
@@ -94,9 +107,7 @@ def test_distances_are_squared_mahalanobis_under_own_and_common_covariance():
     covariance = (24 * prior + sums.scatter) / (24 + 39)
     gaps = x - sums.mean
     expected = (gaps @ torch.linalg.inv(covariance) * gaps).sum(dim=1)
-    torch.testing.assert_close(
-        Spread.of(sums, prior).distances(x.float()).double(), expected, rtol=1e-4, atol=1e-4
-    )
+    torch.testing.assert_close(distances(Spread.of(sums, prior), x).double(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_leaving_a_row_out_is_exact():
@@ -104,11 +115,23 @@ def test_leaving_a_row_out_is_exact():
     fast = Spread.of(Sums.of(x), prior).left_out(x)
     for i in range(12):
         rest = torch.cat([x[:i], x[i + 1 :]])
-        slow = Spread.of(Sums.of(rest), prior).distances(x[i : i + 1].float())
+        slow = distances(Spread.of(Sums.of(rest), prior), x[i : i + 1])
         assert float(fast[i]) == pytest.approx(float(slow[0]), rel=1e-4)
 
 
 def test_left_out_distances_are_larger_than_in_sample_ones():
     x, prior = rows(6), torch.eye(6, dtype=torch.float64)
     spread = Spread.of(Sums.of(x), prior)
-    assert (spread.left_out(x) > spread.distances(x.float()).double()).all()
+    assert (spread.left_out(x) > distances(spread, x).double()).all()
+
+
+@pytest.mark.parametrize("room", [1, 300, 2**24])
+def test_each_row_is_measured_from_its_own_class_however_many_fit_in_memory(room, monkeypatch):
+    prior = torch.eye(6, dtype=torch.float64)
+    spreads = [Spread.of(Sums.of(rows(20, shift=shift)), prior) for shift in range(5)]
+    x, position = rows(30), torch.arange(30) % 5
+    monkeypatch.setattr(gaussians, "_ROOM", room)
+    found = Distances.of(spreads)(x.float(), position)
+    for place, spread in enumerate(spreads):
+        mine = position == place
+        torch.testing.assert_close(found[mine], distances(spread, x[mine]))

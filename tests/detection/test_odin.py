@@ -9,7 +9,7 @@ from torch import nn
 from shels.config import NetworkSettings
 from shels.data.preparation import Preparation
 from shels.detection.head import Head
-from shels.detection.registry import detector
+from shels.detection.registry import score
 from shels.detection.scores.odin import Odin, chosen_step, moved_views, perturbed
 from shels.model.head import LinearHead
 from shels.model.networks import Network, Views, build
@@ -58,7 +58,7 @@ def test_a_step_makes_samples_more_familiar_and_leaves_no_gradient_behind():
 def test_the_score_orders_samples_as_the_softened_softmax_does():
     net, views = network(), Views(torch.zeros(30, 0), torch.rand(30, 128) * 5)
     soft = (net.head(views.high).double() / 1000).softmax(dim=1).amax(dim=1)
-    scores = detector("odin", Head.of(net.head)).scores(views)
+    scores = score("odin", Head.of(net.head)).scores(views)
     assert torch.equal(scores.argsort(), soft.argsort())
 
 
@@ -76,4 +76,4 @@ def test_the_chosen_step_is_the_one_that_known_samples_like_best():
 
 def test_a_temperature_of_nothing_is_refused():
     with pytest.raises(ValueError, match="temperature must be over 0"):
-        detector("odin", Head.of(network().head), temperature=0.0)
+        score("odin", Head.of(network().head), temperature=0.0)

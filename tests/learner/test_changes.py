@@ -12,6 +12,7 @@ from shels.data.sources import load_named
 from shels.errors import AccommodationError, DataError, SettingsError
 from shels.learner.changes import LEAST_IMAGES
 from shels.learner.learner import Learner
+from shels.learner.pairing import detector_beside
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_taking_in_leaves_the_old_learner_as_it_was(learner, data):
     inputs = data.test.inputs
     before, scores = learner.judge(inputs), learner.class_scores(inputs)
     state = {name: value.clone() for name, value in learner.network.state_dict().items()}
-    report, look, parts = dict(learner.report), learner.look, learner.detector.parts
+    report, statistics, parts = dict(learner.report), learner.statistics, learner.detector.parts
     learner.accommodate(of(data.train, 7), 7)
     assert torch.equal(learner.class_scores(inputs), scores)
     assert torch.equal(learner.judge(inputs).score, before.score)
@@ -73,7 +74,7 @@ def test_taking_in_leaves_the_old_learner_as_it_was(learner, data):
     assert all(torch.equal(value, state[name]) for name, value in learner.network.state_dict().items())
     assert learner.classes == (0, 1, 2, 3)
     assert learner.report == report
-    assert learner.look is look
+    assert learner.statistics is statistics
     assert learner.detector.parts is parts
 
 
@@ -217,7 +218,7 @@ def test_unlearning_one_of_two_classes_gives_the_learner_of_the_other(learner, g
 def test_unlearning_leaves_no_trace_in_what_counts_as_drift(learner, data):
     new = learner.accommodate(of(data.train, 6) // 4, "dark")
     strange = of(data.test, 7) // 4
-    assert torch.equal(new.unlearn("dark").look.unlike(strange), learner.look.unlike(strange))
+    assert torch.equal(new.unlearn("dark").statistics.unlike(strange), learner.statistics.unlike(strange))
 
 
 def test_unlearning_a_taught_class_warns_and_it_is_given_no_more(learner, data):
@@ -312,7 +313,9 @@ def test_a_rename_to_a_known_name_is_refused(learner):
 
 
 def test_a_method_that_trains_cannot_merge(learner):
-    trains = replace(learner, settings=replace(learner.settings, accommodation=Penalty()))
+    settings = replace(learner.settings, accommodation=Penalty())
+    entry, context = detector_beside(learner.network, {}, settings, learner.classes)
+    trains = replace(learner, settings=settings, detector=entry.fit(context, ()))
     with pytest.raises(AccommodationError, match="'penalty' has one row of weights for a class"):
         trains.merge(1, 2)
 

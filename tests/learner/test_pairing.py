@@ -11,7 +11,6 @@ from sklearn.base import clone
 from shels.config import OWN, Adam, AgsCl, MeanMinusSd, NetworkSettings, Settings, TrainingSettings
 from shels.config.presets import DEFAULT
 from shels.data.samples import Samples
-from shels.detection.judge import Judge
 from shels.detection.registry import SCORES
 from shels.errors import AccommodationError, SettingsError
 from shels.estimator import OpenWorldClassifier
@@ -162,8 +161,7 @@ pairs = pytest.mark.parametrize(("name", "detector"), PAIRS)
 @pairs
 def test_a_pair_knows_its_classes_and_notices_a_new_one(taught, name, detector):
     before, _ = taught(name, detector)
-    assert isinstance(before.detector, Judge)
-    assert before.detector.detector.name == detector
+    assert (before.detector.name, before.detector.is_learner) == (detector, False)
     measured = before.evaluate(cloud([0, 1, 2], 40, 2), cloud([3], 40, 3))
     assert measured["closed_set_accuracy"] > 0.95
     assert measured["auroc"] > 0.8
@@ -216,10 +214,10 @@ def test_a_pair_says_that_it_cannot_unlearn_or_merge_and_can_rename(taught):
 
 def test_units_that_a_new_class_brings_are_seen_by_the_score_too(taught):
     before, after = taught("proximal", "energy")
-    widths = [each.detector.detector.head.width for each in (before, after)]
+    widths = [each.detector.score.head.width for each in (before, after)]
     assert widths[1] > widths[0]
-    assert after.detector.means.shape == (4, widths[1])
-    assert not after.detector.means[:3, widths[0] :].any()
+    assert after.detector.known.means.shape == (4, widths[1])
+    assert not after.detector.known.means[:3, widths[0] :].any()
 
 
 def test_a_classifier_in_python_takes_a_pair_by_its_settings():
@@ -227,7 +225,7 @@ def test_a_classifier_in_python_takes_a_pair_by_its_settings():
     made = clone(OpenWorldClassifier(settings=settings, random_state=0, device="cpu"))
     assert made.get_params()["settings"] == settings
     made.fit(known.inputs.numpy(), known.labels.numpy())
-    assert isinstance(made.learner_.detector, Judge)
+    assert made.learner_.detector.name == "knn"
     made.accommodate(cloud([3], 60, 1).inputs.numpy(), 3)
     assert (made.predict(cloud([3], 40, 4).inputs.numpy()) == 3).mean() > 0.5
 

@@ -21,9 +21,9 @@ from shels.agent import alarm
 from shels.agent.curation import Curator
 from shels.agent.home import Home
 from shels.agent.proposals import Proposal, ProposalSettings, propose
-from shels.config import AcceptShare
 from shels.data.samples import Label
 from shels.data.streams import StreamBatch
+from shels.detection.calibration import designed_rejection
 from shels.errors import AccommodationError, DataError, SettingsError, TrainingError
 from shels.learner.changes import LEAST_IMAGES
 from shels.learner.learner import Learner
@@ -116,8 +116,7 @@ def false_alarms(learner: Learner) -> int:
     """
     judged, rule = int(learner.report["held_out_samples"]), learner.settings.rule
     measured = (1 - float(learner.report["held_out_acceptance"])) * judged
-    designed = (1 - rule.share) * judged if isinstance(rule, AcceptShare) else 0.0
-    return round(max(measured, designed))
+    return round(max(measured, designed_rejection(rule) * judged))
 
 
 def observed(learner: Learner, inputs: Tensor, settings: AgentSettings | None = None) -> dict[str, Any]:

@@ -13,9 +13,7 @@ from torch import Tensor
 
 from shels.agent.home import BATCH, TAKEN, Home
 from shels.data.samples import Label
-from shels.detection.judge import Judge
-from shels.detection.scores.gaussian import GaussianDetector
-from shels.errors import AccommodationError, DataError, ModelFileError, SettingsError
+from shels.errors import DataError, ModelFileError, SettingsError
 from shels.learner.learner import Learner
 from shels.training.courses import Progress
 
@@ -151,11 +149,7 @@ class Curator:
 
     def split(self, label: Label, by: str = "person") -> tuple[str, str]:
         """Divide a class with a provisional name into two by its images, and return their names."""
-        if isinstance(self.learner.detector, Judge):
-            raise AccommodationError(
-                f"detector {self.learner.detector.detector.name} does not split classes; rename it, or roll "
-                "back to an earlier version and take in the parts"
-            )
+        self.learner.detector.check("split", self.learner.settings.accommodation.kind)
         images = self._kept.get(f"{TAKEN}{label}")
         if images is None or len(images) < _count(self.learner, label):
             raise DataError(
@@ -251,20 +245,15 @@ def _number(name: object) -> int:
 
 def _count(learner: Learner, label: Label) -> int:
     """Return from how many images a class was learned, as far as that is known."""
-    if not isinstance(learner.detector, GaussianDetector) or label not in learner.classes:
+    if label not in learner.classes:
         return 0
-    place = learner.classes.index(label)
-    return sum(part.shared.count for part in learner.detector.parts if part.owner == place)
+    return learner.detector.counts().get(learner.classes.index(label), 0)
 
 
 def _halves(learner: Learner, images: Tensor) -> Tensor:
     """Return a mark for each image that divides them into the two parts that lie farthest apart: (n,)."""
     from sklearn.cluster import KMeans  # noqa: PLC0415
 
-    views = learner.views(images)
-    detector = learner.detector
-    rows = views.high
-    if isinstance(detector, GaussianDetector):
-        rows = detector.whitened(detector.sees(views))[0]
+    rows = learner.detector.clustering_rows(learner.views(images))
     found = KMeans(2, n_init=10, random_state=0).fit_predict(rows.cpu().numpy())
     return torch.from_numpy(found == 0)

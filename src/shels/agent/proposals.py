@@ -8,12 +8,9 @@ import torch
 from torch import Tensor
 
 from shels.agent.separation import Separation, SeparationSettings, separate
-from shels.detection.drift import Drift, judge_drift
-from shels.detection.judge import Judge
-from shels.detection.scores.gaussian import GaussianDetector
-from shels.detection.scores.shels import Detector
+from shels.detection.drift import Drift, drift_of
+from shels.detection.protocol import Places
 from shels.learner.learner import Learner
-from shels.learning.registry import method_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,44 +47,18 @@ def propose(learner: Learner, inputs: Tensor, settings: ProposalSettings, seed: 
     everything = torch.zeros(len(inputs), dtype=torch.int64)
     if not len(inputs):
         return Proposal(everything, ())
-    rows, means, predicted = _places(learner, inputs)
-    drift = _drift(learner, inputs, rows, means, predicted) if settings.drift else None
+    places = learner.detector.places(learner.views(inputs)).cpu()
+    drift = _drift(learner, inputs, places) if settings.drift else None
     if drift is not None and drift.drift:
         return Proposal(everything - 1, (), drift)
     if not settings.several:
         return Proposal(everything, (1.0,))
-    found: Separation = separate(rows, settings.separation, known_means=means, seed=seed)
+    found: Separation = separate(places.rows, settings.separation, known_means=places.means, seed=seed)
     return Proposal(found.groups, found.purity)
 
 
-def _places(learner: Learner, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return where samples and known classes lie, and which class each sample is most like."""
-    detector, views = learner.detector, learner.views(inputs)
-    if isinstance(detector, GaussianDetector):
-        seen = detector.sees(views)
-        rows, means = detector.whitened(seen)
-        nearest = torch.cdist(rows, means).argmin(dim=1)
-        return rows.cpu(), means.cpu(), nearest.cpu()
-    rows = torch.nn.functional.normalize(views.high)
-    means = torch.nn.functional.normalize(_means(learner, detector))
-    scale = rows.std(dim=0).clamp(min=1e-3).mean()
-    predicted = detector.verdicts(detector.sees(views)).predicted
-    return (rows / scale).cpu(), (means / scale).cpu(), predicted.cpu()
-
-
-def _means(learner: Learner, detector: Detector | Judge) -> Tensor:
-    """Return where the known classes lie among high-level features: (classes, d).
-
-    Where a training moves them and no sample is kept, the rows of the head follow and old means do not.
-    """
-    if isinstance(detector, Detector):
-        return detector.weights
-    method = method_of(learner.settings.accommodation)
-    moved = method.grows_head and method.stores != "old data"
-    return learner.network.head.weight.detach() if moved else detector.means
-
-
-def _drift(learner: Learner, inputs: Tensor, rows: Tensor, means: Tensor, predicted: Tensor) -> Drift | None:
-    if learner.look is None:
+def _drift(learner: Learner, inputs: Tensor, places: Places) -> Drift | None:
+    if learner.statistics is None:
         return None
-    return judge_drift(rows, predicted, means, learner.look.unlike(inputs).cpu())
+    unlike = learner.statistics.unlike(inputs).cpu()
+    return drift_of(places.rows, places.predicted, places.means, unlike)

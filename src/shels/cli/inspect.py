@@ -99,7 +99,7 @@ def _write_kept(learner: Learner, home: Home, folder: Path) -> dict[str, int]:
 
 def _result(model: Path, learner: Learner, home: Home, last: int) -> dict[str, Any]:
     from shels.config import to_dict  # noqa: PLC0415
-    from shels.learner.pairing import told  # noqa: PLC0415
+    from shels.learner.pairing import facts  # noqa: PLC0415
 
     events = home.events()
     settings = to_dict(learner.settings)
@@ -107,7 +107,7 @@ def _result(model: Path, learner: Learner, home: Home, last: int) -> dict[str, A
     return {
         "model": str(model),
         "version": home.version if home.exists else None,
-        **told(learner.settings),
+        **facts(learner.settings),
         "learner": settings["accommodation"],
         "rule": settings["rule"],
         "held_out_acceptance": learner.report["held_out_acceptance"],
@@ -126,7 +126,7 @@ def _result(model: Path, learner: Learner, home: Home, last: int) -> dict[str, A
 def _classes(learner: Learner, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each class: where it comes from, from how many images, and its threshold."""
     came = _origins(learner, events)
-    counts = _counts(learner)
+    counts = learner.detector.counts()
     rows = []
     for place, name in enumerate(learner.classes):
         origin = came.get(name)
@@ -153,17 +153,6 @@ def _origins(learner: Learner, events: list[dict[str, Any]]) -> dict[Any, dict[s
         elif event["kind"] == "split":
             came |= {part: came.get(part, {"images": None}) | event for part in event["to"]}
     return came
-
-
-def _counts(learner: Learner) -> dict[int, int]:
-    """Return how many samples each class was learned from, by position, where the detector counts them."""
-    from shels.detection.scores.gaussian import GaussianDetector  # noqa: PLC0415
-
-    found: dict[int, int] = {}
-    if isinstance(learner.detector, GaussianDetector):
-        for part in learner.detector.parts:
-            found[part.owner] = found.get(part.owner, 0) + part.shared.count
-    return found
 
 
 def _free_units(learner: Learner) -> list[dict[str, Any]]:

@@ -70,14 +70,13 @@ def _rows() -> list[dict[str, Any]]:
 def _more(method: Any) -> dict[str, Any]:
     """Return a method's settings and score and, of a way to learn, what tells novel samples beside it."""
     from shels.config.presets import DEFAULT  # noqa: PLC0415
-    from shels.detection.registry import DETECTORS  # noqa: PLC0415
+    from shels.detection.registry import entry_of  # noqa: PLC0415
     from shels.learner.pairing import detector_name  # noqa: PLC0415
 
     if method.task == "learning":
         settings = method.settings(DEFAULT, "")
         return {"settings": asdict(settings.accommodation), "detector": detector_name(settings)}
-    rival = DETECTORS.get(method.score)
-    return {"settings": rival.defaults if rival else {}, "score": method.score}
+    return {"settings": entry_of(method.score).defaults, "score": method.score}
 
 
 def _settings(row: dict[str, Any]) -> str:

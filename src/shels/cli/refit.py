@@ -10,7 +10,7 @@ import torch
 
 from shels.data.preparation import prepare_for
 from shels.data.splits import hold_out, match_class
-from shels.detection.drift import Look
+from shels.detection.drift import ImageStatistics
 from shels.errors import ModelFileError, SettingsError
 from shels.learner.learner import assembled
 from shels.learner.pairing import detector_name, paired
@@ -77,9 +77,9 @@ class Refit:
         if [len(training), len(held)] != [report["training_samples"], report["held_out_samples"]]:
             return False
         now, then = prepare_for(training.inputs, self.settings.network), old.preparation
-        look = Look.fit(training.inputs, training.labels)
-        was = look if old.look is None else old.look
-        return _alike([now.mean, now.sd, look.low, look.high], [then.mean, then.sd, was.low, was.high])
+        seen = ImageStatistics.fit(training.inputs, training.labels)
+        was = seen if old.statistics is None else old.statistics
+        return _alike([now.mean, now.sd, seen.low, seen.high], [then.mean, then.sd, was.low, was.high])
 
     def _refusal(self, why: str) -> SettingsError:
         old, new = (

@@ -174,7 +174,7 @@ class Course:
     def _live(self, home: Home, world: World) -> dict[str, Any]:
         from shels.agent.agent import OpenWorldAgent  # noqa: PLC0415
         from shels.cli.world import Person, Supplies  # noqa: PLC0415
-        from shels.learner.pairing import told  # noqa: PLC0415
+        from shels.learner.pairing import facts  # noqa: PLC0415
 
         agent = OpenWorldAgent(
             home.load(self.device), home=home, settings=self.settings, seed=self.asked.seed
@@ -197,7 +197,7 @@ class Course:
             )
             raise typer.Exit(1) from None
         known = {"model": str(self.model), "stream": self.asked.stream, "protocol": world.asked.protocol}
-        known |= told(agent.learner.settings)
+        known |= facts(agent.learner.settings)
         found = {"classes": list(agent.learner.classes), "version": home.version}
         return known | story.result() | _accuracy(agent, world) | found
 

@@ -168,7 +168,7 @@ def _train(
 
 
 def _result(learner: Learner, target: Target, data: str, novel: tuple[Any, ...]) -> dict[str, Any]:
-    from shels.learner.pairing import told  # noqa: PLC0415
+    from shels.learner.pairing import facts  # noqa: PLC0415
 
     report = learner.report
     return {
@@ -176,7 +176,7 @@ def _result(learner: Learner, target: Target, data: str, novel: tuple[Any, ...])
         "data": data,
         "classes": list(learner.classes),
         "novel_classes": list(novel),
-        **told(learner.settings),
+        **facts(learner.settings),
         "training_samples": report["training_samples"],
         "held_out_samples": report["held_out_samples"],
         "validation_accuracy": report["best"]["validation_accuracy"],

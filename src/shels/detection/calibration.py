@@ -1,4 +1,4 @@
-"""Thresholds and verdicts: what every detector shares, whatever its score."""
+"""Thresholds, p-values and all else that is set on scores, once for every detector, whatever its score."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -14,7 +15,16 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from shels.config import AcceptShare, MeanMinusSd, ThresholdRule
-from shels.errors import TrainingError
+from shels.errors import DataError, SettingsError, TrainingError, unknown_name
+
+if TYPE_CHECKING:
+    from shels.detection.protocol import Detector, KnownSamples
+
+_FEW = 10
+"""Held-out samples of a class, rightly named, below which it borrows the spread of all classes."""
+
+Scores = Sequence[Tensor]
+"""Scores of samples, a tensor (n,) for each class."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,42 +50,300 @@ class Verdicts:
         return len(self.score)
 
 
-def threshold(rule: ThresholdRule, own: Tensor, calibration: Tensor) -> Tensor:
-    """Return the score that a sample of a class must exceed to be accepted.
+# Rules ----------------------------------------------------------------------------------------------------
 
-    own: scores of the class's correctly classified training samples. calibration: the scores that new
-    samples are compared with.
+
+class Rule(NamedTuple):
+    """How thresholds are set by rules of one kind; each function takes the rule's settings first.
+
+    threshold: from scores of the class's correctly classified samples, and the scores that new samples are
+    compared with. promises: the share of known samples that it is meant to accept, if it says so. words: a
+    sentence, given what the scores are of.
     """
-    if isinstance(rule, MeanMinusSd):
-        return own.mean() - rule.k * own.std(correction=0)
+
+    threshold: Callable[[Any, Tensor, Tensor], Tensor]
+    promises: Callable[[Any], float | None]
+    words: Callable[[Any, str], str]
+
+
+def _mean_minus_sd(rule: MeanMinusSd, own: Tensor, calibration: Tensor) -> Tensor:
+    del calibration
+    return own.mean() - rule.k * own.std(correction=0)
+
+
+def _mean_minus_sd_words(rule: MeanMinusSd, over: str) -> str:
+    deviations = "one standard deviation" if rule.k == 1 else f"{rule.k:g} standard deviations"
+    return f"Each threshold is the class's mean {over} less {deviations}."
+
+
+def _lowest_share(rule: AcceptShare, own: Tensor, calibration: Tensor) -> Tensor:
+    del own
     n = len(calibration)  # of n + 1 scores, the new one is as likely the lowest, the second lowest …
     rank = math.floor((1 - rule.share) * (n + 1) + 1e-9)
     return calibration.kthvalue(min(max(rank, 1), n)).values
 
 
-def enough_for(rule: ThresholdRule) -> int:
-    """Return how many scores of its own a class needs: the lowest of 19 marks 1 in 20, of 99 1 in 100."""
-    return math.ceil(1 / (1 - rule.share) - 1e-9) - 1 if isinstance(rule, AcceptShare) else 19
+def _lowest_share_words(rule: AcceptShare, over: str) -> str:
+    del over
+    share = f"{100 * rule.share:.0f}\N{NO-BREAK SPACE}%"
+    return f"The thresholds were set to accept {share} of what is assigned to each class."
 
 
-def p_values(calibration: Tensor, score: Tensor, row: Tensor) -> Tensor:
-    """Return (1 + how many of the calibration scores are lower) / (1 + how many there are): (n,).
+RULES: dict[str, Rule] = {
+    MeanMinusSd.kind: Rule(_mean_minus_sd, lambda rule: None, _mean_minus_sd_words),  # noqa: ARG005
+    AcceptShare.kind: Rule(_lowest_share, lambda rule: float(rule.share), _lowest_share_words),
+}
+"""Every kind of threshold rule; its settings are a dataclass of `shels.config`."""
 
-    calibration: (rows, most), each in rising order, filled up with infinity; row: (n,), which one counts.
+
+def rule_of(rule: ThresholdRule) -> Rule:
+    """Look a rule up; one of a kind that is not in the table is refused."""
+    if rule.kind not in RULES:
+        raise SettingsError(unknown_name("threshold rule", rule.kind, RULES))
+    return RULES[rule.kind]
+
+
+def threshold(rule: ThresholdRule, own: Tensor, calibration: Tensor) -> Tensor:
+    """Set the score that a sample of a class must exceed to be accepted.
+
+    own: scores of the class's correctly classified samples. calibration: what new samples are compared with.
+
+    >>> threshold(MeanMinusSd(k=1.0), torch.tensor([2.0, 4.0]), torch.tensor([]))
+    tensor(2.)
+    >>> threshold(AcceptShare(0.95), torch.tensor([]), torch.arange(1.0, 100.0))
+    tensor(5.)
     """
-    everywhere = score.expand(len(calibration), -1).contiguous()  # in every row: no host sync
-    lower = torch.searchsorted(calibration, everywhere).gather(0, row[None])[0]
-    count = calibration.isfinite().sum(dim=1)[row]
-    return ((lower + 1) / (count + 1)).to(score.dtype)
+    return rule_of(rule).threshold(rule, own, calibration)
 
 
-def padded(scores: Sequence[Tensor]) -> Tensor:
-    """Return lists of scores as one tensor, each in rising order and filled up with infinity."""
+def enough_for(rule: ThresholdRule) -> int:
+    """Count the scores of its own that a class needs: the lowest of 19 marks 1 in 20, of 99 1 in 100.
+
+    >>> enough_for(AcceptShare(0.95)), enough_for(AcceptShare(0.99)), enough_for(MeanMinusSd())
+    (19, 99, 19)
+    """
+    share = rule_of(rule).promises(rule)
+    return 19 if share is None else math.ceil(1 / (1 - share) - 1e-9) - 1
+
+
+def designed_rejection(rule: ThresholdRule) -> float:
+    """Share of known samples that a rule rejects by design, 0 where it promises nothing."""
+    share = rule_of(rule).promises(rule)
+    return 0.0 if share is None else 1 - share
+
+
+def warn_of_few(count: int, rule: ThresholdRule) -> None:
+    """Warn where so few held-out scores cannot mark the share that a rule promises."""
+    share = rule_of(rule).promises(rule)
+    if share is not None and count < enough_for(rule):
+        warnings.warn(
+            f"{count} held-out scores cannot mark a share of {share:g}, only {count / (count + 1):.3g}. "
+            "Give more samples, hold out a larger share, or accept less",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+# What was set ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Thresholds (classes,), and the scores that new samples are compared with.
+
+    scores: (classes, most), each class's in rising order, filled up with infinity.
+    """
+
+    thresholds: Tensor
+    scores: Tensor
+
+    @classmethod
+    def of(cls, rule: ThresholdRule, own: Scores, compared: Scores) -> Self:
+        """Set a threshold for each class, see `threshold`."""
+        warn_of_few(min(map(len, compared)), rule)
+        pairs = zip(own, compared, strict=True)
+        return cls(torch.stack([threshold(rule, *pair) for pair in pairs]), padded(compared))
+
+    def with_class(self, rule: ThresholdRule, scores: Tensor) -> Calibration:
+        """Keep the old thresholds and set one more, by scores (n,) of the new class."""
+        warn_of_few(len(scores), rule)
+        limits = torch.cat([self.thresholds, threshold(rule, scores, scores)[None]])
+        return Calibration(limits, padded([*self.by_class, scores]))
+
+    def without(self, position: int) -> Calibration:
+        """Leave one class out."""
+        stays = torch.arange(len(self.thresholds), device=self.thresholds.device) != position
+        return Calibration(self.thresholds[stays], self.scores[stays])
+
+    @property
+    def by_class(self) -> list[Tensor]:
+        """Each class's scores, without what fills them up."""
+        return [row[row.isfinite()] for row in self.scores]
+
+    def p_values(self, score: Tensor, row: Tensor) -> Tensor:
+        """Compare scores with those of a class: (1 + how many are lower) / (1 + how many there are), (n,).
+
+        row: (n,), the position of that class. Nothing here waits for a GPU.
+        """
+        everywhere = score.expand(len(self.scores), -1).contiguous()
+        lower = torch.searchsorted(self.scores, everywhere).gather(0, row[None])[0]
+        return self._p_value_at[row, lower]
+
+    @cached_property
+    def _p_value_at(self) -> Tensor:
+        """p-value of a score over so many of each class's: (classes, most + 1)."""
+        most = self.scores.shape[1]
+        lower = torch.arange(most + 1, device=self.scores.device)
+        count = self.scores.isfinite().sum(dim=1, keepdim=True)
+        return ((lower + 1) / (count + 1)).to(self.scores.dtype)
+
+
+def padded(scores: Scores) -> Tensor:
+    """Put lists of scores into one tensor, each in rising order and filled up with infinity."""
     return pad_sequence([each.sort().values for each in scores], batch_first=True, padding_value=math.inf)
 
 
+def require_every_class(own: Scores, names: Sequence[object] | None) -> None:
+    """Raise unless every class has a rightly classified training sample to set its threshold by."""
+    for position, scores in enumerate(own):
+        if not len(scores):
+            name = repr(names[position]) if names else f"number {position}"
+            raise TrainingError(
+                f"class {name} has no correctly classified training sample, so it can have no threshold; "
+                "train longer, give it more samples, or check its labels"
+            )
+
+
+# Which scores: policies -----------------------------------------------------------------------------------
+
+
+class Location(NamedTuple):
+    """How scores are summed up: their centre and their spread, each (n,) -> ()."""
+
+    centre: Callable[[Tensor], Tensor]
+    spread: Callable[[Tensor], Tensor]
+
+
+def median_deviation(scores: Tensor) -> Tensor:
+    """Median distance from the median, as a standard deviation of normal scores: ()."""
+    return ((scores - scores.median()).abs().median() * 1.4826).clamp(min=1e-6)
+
+
+BY_MEANS = Location(torch.Tensor.mean, lambda scores: scores.std(correction=0).clamp(min=1e-12))
+BY_MEDIANS = Location(torch.Tensor.median, median_deviation)
+"""For distances, which have a long tail: a few samples in it would move a mean far from where most are."""
+
+
+def borrowed(training: Scores, held_out: Scores, enough: int, location: Location) -> list[Tensor]:
+    """Find the scores that each class's new samples are to be compared with; one with few borrows from all.
+
+    held_out: for each class the scores of the held-out samples assigned to it, rightly or not: a rate that
+    is promised is promised for those. What is borrowed is how all of them lie about the centre of their
+    class's training scores, in its spread, moved to this class.
+    """
+    centre = torch.stack([location.centre(scores) for scores in training])
+    spread = torch.stack([location.spread(scores) for scores in training])
+    pooled = torch.cat([(s - m) / d for s, m, d in zip(held_out, centre, spread, strict=True)])
+    if not len(pooled):
+        raise no_held_out()
+    return [
+        scores if len(scores) >= enough else m + d * pooled
+        for scores, m, d in zip(held_out, centre, spread, strict=True)
+    ]
+
+
+def no_held_out() -> DataError:
+    """Say that there is nothing to set thresholds on."""
+    return DataError(
+        "no held-out sample to calibrate thresholds on; give more samples, or hold out a larger share"
+    )
+
+
+class Policy(NamedTuple):
+    """Which scores set thresholds, and what a class of few samples borrows.
+
+    first: from the rule, what gives the training scores, held-out scores rightly named and held-out scores
+    assigned, to scores for the rule and scores to compare with. later: from the old classes' scores and the
+    few of a new class, to scores that stand for more of the new one.
+    """
+
+    first: Callable[[ThresholdRule, Callable[[], Scores], Scores, Scores], tuple[Scores, Scores]]
+    later: Callable[[Scores, Tensor], Tensor]
+
+
+def _training_first(
+    rule: ThresholdRule, training: Callable[[], Scores], right: Scores, assigned: Scores
+) -> tuple[Scores, Scores]:
+    del right
+    own = training()
+    return own, borrowed(own, assigned, enough_for(rule), BY_MEANS)
+
+
+def _relative_to_means(old: Scores, few: Tensor) -> Tensor:
+    about = torch.cat([row / row.mean() for row in old]) - 1
+    return few.mean() * (1 + about * float((1 + 1 / len(few)) ** 0.5))
+
+
+def _held_out_first(
+    rule: ThresholdRule, training: Callable[[], Scores], right: Scores, assigned: Scores
+) -> tuple[Scores, Scores]:
+    enough = enough_for(rule)
+    if min(map(len, right)) >= _FEW and min(map(len, assigned)) >= enough:
+        return right, assigned
+    there = training()
+    centred = borrowed(there, right if any(map(len, right)) else there, _FEW, BY_MEANS)
+    return centred, borrowed(there, assigned, enough, BY_MEDIANS)
+
+
+def _about_medians(old: Scores, few: Tensor) -> Tensor:
+    about = torch.cat([row - row.median() for row in old])
+    if len(few) > 2:  # where they lie farther from each other than old classes' do, as far as they do
+        about = about * (median_deviation(few) / median_deviation(about)).clamp(min=1.0)
+    return few.median() + about * float((1 + 1 / len(few)) ** 0.5)
+
+
+PAPER = Policy(_training_first, _relative_to_means)
+"""SHELS's own: the paper's rule takes training samples, as it is printed."""
+HELD_OUT = Policy(_held_out_first, _about_medians)
+"""The rivals': scores that remember training samples find them more familiar than any new one, so the same
+rule takes held-out ones."""
+
+
+# Cross-fitting --------------------------------------------------------------------------------------------
+
+
+def cross_fitted(folds: Tensor, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Score each sample by what was fitted without it: folds (n,) from 0 on -> (n,).
+
+    score: takes marks (n,) of the samples to fit on and of those to score. A fold alone is fitted on itself.
+    """
+    out: Tensor | None = None
+    for fold in range(int(folds.max()) + 1):
+        mine = folds == fold
+        found = score(~mine if bool((~mine).any()) else mine, mine)
+        out = found.new_zeros(len(folds)) if out is None else out
+        out[mine] = found
+    return folds.new_zeros(0) if out is None else out
+
+
+def measured_acceptance(
+    detector: Detector, samples: KnownSamples, names: Sequence[object] | None = None
+) -> float:
+    """Share of held-out samples accepted by thresholds that were set on the other half of them."""
+    held_out = samples.held_out
+
+    def accepted(rest: Tensor, mine: Tensor) -> Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # half as many scores; the whole set is what is promised on
+            other = detector.calibrated(samples._replace(held_out=held_out.take(rest)), names)
+        return ~other.verdicts(held_out.take(mine).features).novel
+
+    folds = torch.arange(len(held_out.labels), device=held_out.labels.device) % 2
+    return int(cross_fitted(folds, accepted).sum()) / len(folds)
+
+
 def fit_temperature(scores: Tensor, labels: Tensor) -> float:
-    """Return the divisor of class scores that makes their softmax most likely on held-out samples.
+    """Find the divisor of class scores that makes their softmax most likely on held-out samples.
 
     scores: (n, classes), labels: (n,). Raw products have no natural scale; this gives probabilities one.
     """
@@ -88,49 +356,3 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float:
         return float(F.cross_entropy(scores / math.exp(log_temperature), labels, label_smoothing=doubt))
 
     return math.exp(minimize_scalar(surprise, bounds=(-20.0, 20.0), method="bounded").x)
-
-
-class Judge(Protocol):
-    """Whatever gives verdicts on features."""
-
-    def verdicts(self, features: Tensor) -> Verdicts:
-        """Return class or novel for each row of features."""
-
-
-def measured_acceptance(make: Callable[[Tensor, Tensor], Judge], held_out: tuple[Tensor, Tensor]) -> float:
-    """Return the share of held-out samples accepted by thresholds that were set without them.
-
-    Each half of them is judged by the detector that `make` calibrates on the other half.
-    """
-    features, labels = held_out
-    right = 0
-    for fold in (0, 1):
-        mine = torch.arange(len(labels), device=labels.device) % 2 == fold
-        other = ~mine if bool((~mine).any()) else mine
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # half as many scores; the whole set is what is promised on
-            detector = make(features[other], labels[other])
-        right += int((~detector.verdicts(features[mine]).novel).sum())
-    return right / len(labels)
-
-
-def warn_of_few(count: int, rule: ThresholdRule) -> None:
-    """Warn where so few held-out scores cannot mark the share that a rule promises."""
-    if isinstance(rule, AcceptShare) and count < enough_for(rule):
-        warnings.warn(
-            f"{count} held-out scores cannot mark a share of {rule.share:g}, only {count / (count + 1):.3g}. "
-            "Give more samples, hold out a larger share, or accept less",
-            UserWarning,
-            stacklevel=3,
-        )
-
-
-def require_every_class(own: Sequence[Tensor], names: Sequence[object] | None) -> None:
-    """Raise unless every class has a rightly classified training sample to set its threshold by."""
-    for position, scores in enumerate(own):
-        if not len(scores):
-            name = repr(names[position]) if names else f"number {position}"
-            raise TrainingError(
-                f"class {name} has no correctly classified training sample, so it can have no threshold; "
-                "train longer, give it more samples, or check its labels"
-            )

@@ -17,7 +17,7 @@ from torch import Tensor
 from shels.errors import DataError
 
 STATISTICS = ("brightest", "darkest", "steepest edge", "noise")
-"""What `look` measures of each image, in the order of its columns."""
+"""What `image_statistics` measures of each image, in the order of its columns."""
 
 _SLACK = torch.tensor([0.02, 0.02, 0.02, 0.005])  # beyond the known range and still like it
 _TAIL = 0.01  # share of a class's images that may be odd at either end
@@ -33,12 +33,12 @@ LEAST_DISPLACEMENT = 0.1
 new class 0.01 at most, but two new classes taken together up to 0.2."""
 
 
-def look(inputs: Tensor) -> Tensor:
-    """Return what images look like in plain terms, whatever they show: (n, c, h, w) -> (n, 4).
+def image_statistics(inputs: Tensor) -> Tensor:
+    """Measure what images look like in plain terms, whatever they show: (n, c, h, w) -> (n, 4).
 
     brightest, darkest: grey value that 1 % of the pixels exceed or fall below. steepest edge: the same of
     the step between neighbours, over the distance of those two. noise: what is left of the quietest quarter
-    after smoothing. inputs: uint8 0-255 or float 0-1. Vectors have no look: (n, d) -> (n, 0).
+    after smoothing. inputs: uint8 0-255 or float 0-1. Vectors have none: (n, d) -> (n, 0).
     """
     if not isinstance(inputs, Tensor) or inputs.ndim not in (2, 4):
         got = f"{type(inputs).__name__} {tuple(getattr(inputs, 'shape', ()))}"
@@ -46,10 +46,10 @@ def look(inputs: Tensor) -> Tensor:
     if inputs.ndim == 2 or min(inputs.shape[2:]) < 3 or not len(inputs):
         columns = len(STATISTICS) if inputs.ndim == 4 and min(inputs.shape[2:]) >= 3 else 0
         return torch.zeros(len(inputs), columns, device=inputs.device)
-    return torch.cat([_look(chunk) for chunk in torch.split(inputs, _CHUNK)])
+    return torch.cat([_image_statistics(chunk) for chunk in torch.split(inputs, _CHUNK)])
 
 
-def _look(inputs: Tensor) -> Tensor:
+def _image_statistics(inputs: Tensor) -> Tensor:
     scale = 1.0 if inputs.is_floating_point() else 255.0
     grey = inputs.float().mean(dim=1, keepdim=True) / scale
     if not bool(grey.isfinite().all()):
@@ -70,7 +70,7 @@ def _at_share(values: Tensor, share: float) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class ImageStatistics:
     """The range of each statistic over the images of each class; low and high: (classes, statistics)."""
 
     low: Tensor
@@ -78,39 +78,39 @@ class Look:
 
     @classmethod
     def fit(cls, inputs: Tensor, labels: Tensor) -> Self:
-        """Return the look of known images, a row for each class: inputs (n, …), labels (n,)."""
+        """Measure known images, a row for each class: inputs (n, …), labels (n,)."""
         if len(inputs) != len(labels) or not len(labels):
             raise DataError(
                 f"inputs and labels must be as many and not none, got {len(inputs)} and {len(labels)}"
             )
-        measured = look(inputs)
+        measured = image_statistics(inputs)
         ranges = [_range(measured[labels == label]) for label in sorted(set(labels.tolist()))]
         low, high = (torch.stack(ends) for ends in zip(*ranges, strict=True))
         return cls(low, high)
 
-    def with_class(self, inputs: Tensor) -> Look:
-        """Return the look after one more class: its images are like known ones from now on."""
-        low, high = _range(look(inputs).to(self.low.device))
-        return Look(torch.cat([self.low, low[None]]), torch.cat([self.high, high[None]]))
+    def with_class(self, inputs: Tensor) -> ImageStatistics:
+        """Add a class: its images are like known ones from now on."""
+        low, high = _range(image_statistics(inputs).to(self.low.device))
+        return ImageStatistics(torch.cat([self.low, low[None]]), torch.cat([self.high, high[None]]))
 
-    def without(self, position: int) -> Look:
-        """Return the look after one class was forgotten."""
-        kept = torch.arange(len(self.low)) != position
-        return Look(self.low[kept], self.high[kept])
+    def without(self, position: int) -> ImageStatistics:
+        """Leave one class out."""
+        stays = torch.arange(len(self.low)) != position
+        return ImageStatistics(self.low[stays], self.high[stays])
 
-    def merged(self, position: int, into: int) -> Look:
-        """Return the look after one class was declared to be another."""
+    def merged(self, position: int, into: int) -> ImageStatistics:
+        """Join the ranges of one class to those of another."""
         low, high = self.low.clone(), self.high.clone()
         low[into], high[into] = low[into].minimum(low[position]), high[into].maximum(high[position])
-        return Look(low, high).without(position)
+        return ImageStatistics(low, high).without(position)
 
     def unlike(self, inputs: Tensor) -> Tensor:
         """Return which images look like no known image, in one statistic or more: (n, …) -> (n,) bool."""
-        measured = look(inputs)
+        measured = image_statistics(inputs)
         statistics = self.low.shape[1]
         if measured.shape[1] != statistics:
             raise DataError(
-                f"the look was fitted to {statistics} statistics, these inputs have {measured.shape[1]}"
+                f"the known images have {statistics} statistics, these inputs have {measured.shape[1]}"
             )
         slack = _SLACK.to(measured.device)[:statistics]
         low = self.low.amin(dim=0).to(measured.device) - slack
@@ -121,7 +121,7 @@ class Look:
 def _range(measured: Tensor) -> tuple[Tensor, Tensor]:
     """Return the ends between which all but 1 % of the rows at either end lie: (n, s) -> two (s,)."""
     if not len(measured):
-        raise DataError("the look of a class needs one image or more, got none")
+        raise DataError("the statistics of a class need one image or more, got none")
     ordered, odd = measured.sort(dim=0).values, round(_TAIL * (len(measured) - 1))
     return ordered[odd], ordered[-1 - odd]
 
@@ -131,7 +131,7 @@ def common_displacement(features: Tensor, predicted: Tensor, known_means: Tensor
 
     features: (n, d), predicted: (n,) nearest known class, known_means: (k, d). One less the ratio of two sums
     of squares: of the samples taken from their class means, and of the samples as they are, each about its
-    own mean. Exactly 0 where all are most like one class: then the two cannot be told apart.
+    own mean. Exactly 0 where all are most like one class: then nothing tells the two from each other.
     """
     if len(set(predicted.tolist())) < 2:
         return 0.0
@@ -154,12 +154,12 @@ class Drift:
     reason: str
 
 
-def judge_drift(features: Tensor, predicted: Tensor, known_means: Tensor, unlike: Tensor) -> Drift:
-    """Return whether a group of novel samples is drift.
+def drift_of(features: Tensor, predicted: Tensor, known_means: Tensor, unlike: Tensor) -> Drift:
+    """Decide whether a group of novel samples is drift.
 
     features: (n, d), scaled so that known classes spread alike in all directions. predicted: (n,) known class
-    that each is most like. known_means: (k, d). unlike: (n,) bool from `Look.unlike`. A class wrongly taken
-    for drift is never learned, so features alone do not decide: two new classes, each like a known one,
+    that each is most like. known_means: (k, d). unlike: (n,) bool, see `ImageStatistics`. A class wrongly
+    taken for drift is never learned, so features alone do not decide: two new classes, each like a known one,
     would pass for those two moved.
     """
     if not len(features) == len(predicted) == len(unlike) or not len(unlike):

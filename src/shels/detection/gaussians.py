@@ -16,6 +16,8 @@ from torch import Tensor
 from shels.model.head import unit
 
 _ENOUGH_FOR_DIRECTIONS = 10_000
+_ROOM = 2**24
+"""Numbers that are held at once where many rows are compared with many classes: 64 MiB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,11 @@ class Projection:
 
     def __call__(self, features: Tensor) -> Tensor:
         """Return features in the projection: (n, s) -> (n, r)."""
-        return unit(features) @ self.directions - self.centre @ self.directions
+        return unit(features) @ self.directions - self._offset
+
+    @cached_property
+    def _offset(self) -> Tensor:
+        return self.centre @ self.directions
 
 
 def _main_directions(centred: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,8 +87,8 @@ def shrunk(covariance: Tensor, count: int) -> Tensor:
     size = len(covariance)
     variance = covariance.diagonal().mean()
     square = (covariance**2).mean()
-    apart = (count + 1.0) * (square - variance**2 / size)
-    weight = (square + variance**2) / apart if apart > 0 else torch.ones_like(square)
+    gap = (count + 1.0) * (square - variance**2 / size)
+    weight = (square + variance**2) / gap if gap > 0 else torch.ones_like(square)
     weight = weight.clamp(min=1e-3, max=1.0)
     shrunken = (1 - weight) * covariance
     shrunken.diagonal().add_(weight * variance.clamp(min=1e-12))
@@ -145,13 +151,8 @@ class Spread:
         weight = 4.0 * len(prior)
         return cls(sums.mean, torch.linalg.cholesky(weight * prior + sums.scatter), sums.count, weight)
 
-    def distances(self, rows: Tensor) -> Tensor:
-        """Return the squared distance of new rows: (n, r) -> (n,)."""
-        return ((rows - self.mean.to(rows)) @ self._whitening).square().sum(dim=1)
-
-    @cached_property
-    def _whitening(self) -> Tensor:
-        """What turns deviations into distances, in single precision: (r, r)."""
+    def whitening(self) -> Tensor:
+        """Find what turns deviations of new rows into distances, in single precision: (r, r)."""
         size = self.weight + self.count - 1
         one = torch.eye(len(self.factor), dtype=self.factor.dtype, device=self.factor.device)
         white: Tensor = torch.linalg.solve_triangular(self.factor, one, upper=False) * size**0.5
@@ -171,3 +172,36 @@ class Spread:
         gaps = (rows.double() - self.mean).T
         white: Tensor = torch.linalg.solve_triangular(self.factor, gaps, upper=False)
         return white.square().sum(dim=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Squared distances of new rows from classes, each in its own spread, for many classes at once.
+
+    means: (classes, r), whitening: (classes, r, r), both in single precision.
+    """
+
+    means: Tensor
+    whitening: Tensor
+
+    @classmethod
+    def of(cls, spreads: Sequence[Spread]) -> Self:
+        """Stack the spreads of classes."""
+        means = torch.stack([spread.mean for spread in spreads]).float()
+        return cls(means, torch.stack([spread.whitening() for spread in spreads]))
+
+    @property
+    def width(self) -> int:
+        """How many directions count, r."""
+        return self.means.shape[1]
+
+    def __call__(self, rows: Tensor, position: Tensor) -> Tensor:
+        """Measure each row's distance from the class at its position: (n, r), (n,) -> (n,).
+
+        All classes are measured, in as many at once as memory is meant for, and the one that counts is taken:
+        to sort rows by class, the host would have to wait for the GPU.
+        """
+        at_once = max(1, _ROOM // max(1, rows.numel()))
+        pairs = zip(*(torch.split(each, at_once) for each in (self.means, self.whitening)), strict=True)
+        found = [((rows - means[:, None]) @ white).square().sum(dim=2) for means, white in pairs]
+        return torch.cat(found).gather(0, position[None])[0]

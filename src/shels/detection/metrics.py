@@ -1,16 +1,200 @@
-"""Measures: how well known and novel are told apart, and how exclusive the classes' features are."""
+"""Measures: how well known and novel are separated, class by class too, and how exclusive features are."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor, bincount
+
+from shels.data.samples import Label
+from shels.detection.calibration import Verdicts
 
 Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a figure of a trial or an evaluation is called and means; every value is a fraction 0-1.
+
+    key: its name in records and files. heading: over a column; title: in a row of its own; meaning: one line.
+    learning_heading, learning_title: the same where classes are learned one by one, if they differ there.
+    percent: whether people see it in per cent. higher_is_better: else the lowest is best.
+    in_detection, in_learning: whether the overview tables of such experiments show it.
+    """
+
+    key: str
+    heading: str
+    title: str
+    meaning: str
+    learning_heading: str = ""
+    learning_title: str = ""
+    percent: bool = True
+    higher_is_better: bool = True
+    in_detection: bool = False
+    in_learning: bool = False
+
+    def heading_in(self, *, learning: bool) -> str:
+        """Name the column of a detection or of a learning experiment.
+
+        >>> MEASURES["known_accuracy"].heading_in(learning=True)
+        'with rejection'
+        """
+        return (learning and self.learning_heading) or self.heading
+
+    def title_in(self, *, learning: bool) -> str:
+        """Name the row of a detection or of a learning experiment."""
+        return (learning and self.learning_title) or self.title
+
+
+MEASURES: dict[str, Measure] = {
+    measure.key: measure
+    for measure in (
+        Measure(
+            "closed_set_accuracy",
+            "closed set",
+            "closed-set accuracy",
+            "right class, were nothing ever rejected",
+            "final",
+            "final accuracy",
+            in_learning=True,
+        ),
+        Measure(
+            "acceptance",
+            "accepted",
+            "known samples accepted",
+            "known samples accepted, right or not",
+            learning_title="accepted",
+        ),
+        Measure("first_accuracy", "first", "first classes", "right class, of the classes known at first"),
+        Measure(
+            "added_accuracy",
+            "added",
+            "accuracy of added classes",
+            "right class, of the classes taken in, each counted alike",
+            in_learning=True,
+        ),
+        Measure(
+            "forgetting",
+            "forgetting",
+            "forgetting",
+            "lost of the best accuracy that each class ever had",
+            higher_is_better=False,
+            in_learning=True,
+        ),
+        Measure(
+            "known_accuracy",
+            "known",
+            "known accuracy",
+            "known samples accepted and right",
+            "with rejection",
+            "accuracy with rejection",
+            in_detection=True,
+            in_learning=True,
+        ),
+        Measure(
+            "novel_accuracy",
+            "novel",
+            "novel accuracy",
+            "novel samples rejected",
+            "next rejected",
+            "next rejected",
+            in_detection=True,
+        ),
+        Measure(
+            "combined_accuracy",
+            "combined",
+            "combined accuracy",
+            "mean of known and novel accuracy",
+            learning_title="combined",
+            in_detection=True,
+        ),
+        Measure(
+            "auroc",
+            "AUROC",
+            "AUROC",
+            "known told from novel by score; 50 % is chance",
+            percent=False,
+            in_detection=True,
+            in_learning=True,
+        ),
+        Measure(
+            "fpr95",
+            "FPR at 95 %",
+            "novel accepted where 95 % of known are",
+            "novel accepted where 95 % of known are",
+            "next at 95 %",
+            "next at 95 %",
+            higher_is_better=False,
+        ),
+        Measure("aupr_known", "AUPR known", "aupr known", "area under precision and recall of known samples"),
+        Measure("aupr_novel", "AUPR novel", "aupr novel", "area under precision and recall of novel samples"),
+        Measure(
+            "exclusivity",
+            "exclusivity",
+            "exclusivity",
+            "features that stand for one of two classes alone, mean over all pairs",
+            percent=False,
+        ),
+        Measure(
+            "held_out_acceptance",
+            "held-out accepted",
+            "held out acceptance",
+            "held-out samples of known classes accepted",
+        ),
+    )
+}
+"""Every measure by its key, in the order in which tables show them."""
+
+
+def evaluated(
+    known: Verdicts,
+    labels: Tensor,
+    classes: Sequence[Label],
+    novel: Verdicts | None = None,
+    novel_labels: Tensor | None = None,
+    novel_classes: Sequence[Label] = (),
+) -> dict[str, Any]:
+    """Measure verdicts on samples of known classes and on samples of others, class by class too.
+
+    labels: (n,) positions in `classes`, and of the novel samples in `novel_classes`.
+    """
+    predicted, score, rejected = (_array(each) for each in (known.predicted, known.score, known.novel))
+    truth, empty = _array(labels), np.zeros(0)
+    others = empty if novel is None else _array(novel.novel)
+    out: dict[str, Any] = open_set_measures(
+        truth,
+        predicted,
+        rejected,
+        score,
+        novel_judged=others,
+        novel_scores=empty if novel is None else _array(novel.score),
+    )
+    right = ~rejected & (predicted == truth)
+    out["per_class"] = _rates(truth, classes, accepted=~rejected, right=right)
+    if novel is not None and novel_labels is not None:
+        out["per_novel_class"] = _rates(_array(novel_labels), novel_classes, rejected=others)
+    return out
+
+
+def _array(values: Tensor) -> Array:
+    return np.asarray(values.cpu())
+
+
+def _rates(labels: Array, classes: Sequence[Label], **marks: Array) -> dict[str, dict[str, float]]:
+    """Count the samples of each class that has some, and give their share under each mark."""
+    out: dict[str, dict[str, float]] = {}
+    for position, name in enumerate(classes):
+        mine = labels == position
+        if mine.any():
+            shares = {mark: float(values[mine].mean()) for mark, values in marks.items()}
+            out[str(name)] = {"samples": int(mine.sum())} | shares
+    return out
 
 
 def open_set_measures(
@@ -67,6 +251,27 @@ def _reversed(accepted: Array) -> Array:
 def _precision(found: Array, wrong: Array) -> float:
     """Return the average precision, over steps of recall, as more and more samples are taken."""
     return float((np.diff(found, prepend=0) * found / (found + wrong)).sum() / found[-1])
+
+
+def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Average the features of each class: (n, d), (n,) -> (classes, d).
+
+    >>> import torch
+    >>> class_means(torch.tensor([[1.0, 0.0], [3.0, 2.0], [5.0, 5.0]]), torch.tensor([0, 0, 1]), 2)
+    tensor([[2., 1.],
+            [5., 5.]])
+    """
+    sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
+    return sums / bincount(labels, minlength=classes).clamp(min=1).unsqueeze(1)
+
+
+def feature_exclusivity(weights: Tensor, features: Tensor, labels: Tensor) -> NDArray[np.float64]:
+    """Measure how exclusive the features of each two classes are: (classes, classes).
+
+    weights: (classes, d) of the head; features: (n, d), labels: (n,) of samples.
+    """
+    means = class_means(features, labels, len(weights))
+    return exclusivity(active_features(_array(means), _array(weights)))
 
 
 def active_features(signatures: Array, weights: Array) -> NDArray[np.bool_]:

@@ -1,198 +1,196 @@
-"""What every rival offers: fit on training features, score new ones, take a class in where it can."""
+"""What every detector offers, ours and the rivals': verdicts, thresholds, classes that come and go.
+
+A detector is a value: whatever changes it gives a new one. All of them see a network's features as `Views`.
+"""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from shels.config.checks import require
+from shels.config import Gaussian, ThresholdRule
+from shels.detection.calibration import Verdicts
 from shels.detection.head import Head
-from shels.errors import AccommodationError, DataError, ModelFileError
+from shels.errors import DataError
 from shels.model.networks import Views
 
 Tensors = dict[str, Tensor]
 Naming = Callable[[Views], Tensor]
 """Class scores of samples by their features: n samples -> (n, classes)."""
-_ROWS = 2048
-"""Samples that are scored at once, in double precision, so that memory stays bounded."""
+Change = Literal["unlearn", "merge", "split"]
 
-__all__ = ["Detector", "Head", "Naming", "Tensors", "in_chunks", "require"]
+
+class Labelled(NamedTuple):
+    """Features of samples, and the position of each one's class: labels (n,)."""
+
+    features: Views
+    labels: Tensor
+
+    def take(self, index: Tensor) -> Labelled:
+        """Keep some of the samples, by marks (n,) or places."""
+        return Labelled(rows_of(self.features, index), self.labels[index])
+
+
+class Places(NamedTuple):
+    """Where samples (n, d) and known classes (k, d) lie, and the class that each sample is most like (n,).
+
+    Scaled so that known classes spread alike in all directions, as far as that is known.
+    """
+
+    rows: Tensor
+    means: Tensor
+    predicted: Tensor
+
+    def cpu(self) -> Places:
+        """Move all of it to the CPU."""
+        return Places(*(each.cpu() for each in self))
+
+
+class KnownSamples(NamedTuple):
+    """Samples of the known classes as a network sees them: those it was trained on, and those held out."""
+
+    training: Labelled
+    held_out: Labelled
+
+
+class StoredParts(NamedTuple):
+    """A detector as tensors, by the file that each part goes to.
+
+    detector: what changes with each class. projection: what never does. classes: for each Gaussian its sums.
+    """
+
+    detector: Tensors
+    projection: Tensors
+    classes: Sequence[Tensors]
+
+    def to(self, device: torch.device) -> StoredParts:
+        """Move all of it to a device."""
+        moved = [{n: v.to(device) for n, v in part.items()} for part in (*self[:2], *self.classes)]
+        return StoredParts(moved[0], moved[1], moved[2:])
 
 
 @dataclass(frozen=True, eq=False)
-class Detector(ABC):
-    """A novelty score: a value, so `fit` and `add_class` give new detectors and leave this one as it is.
+class Context:
+    """What a detector needs of the network and the learner that it stands beside.
 
-    state: what `fit` found, by name; tensors alone, so that it saves and loads as safetensors.
+    naming: how the learner names classes; None where the detector does so itself. classes: their names.
+    moves: whether training on a class that comes later moves features, so that the rows of the head tell
+    better than old means where classes lie. gaussian: settings of the Gaussian detector.
     """
 
     head: Head
-    state: Tensors = field(default_factory=dict, kw_only=True, repr=False)
+    rule: ThresholdRule
+    classes: Sequence[object]
+    naming: Naming | None = None
+    moves: bool = False
+    gaussian: Gaussian = field(default_factory=Gaussian)
 
-    name: ClassVar[str]
-    remembers: ClassVar[tuple[str, ...]] = ()
-    """Names of the tensors in `state`; where there are none, no `fit` is needed."""
-    reads_head: ClassVar[bool] = True
-    """Whether the score depends on the head, so that taking a class in needs the grown one."""
-    reads_one_row: ClassVar[bool] = False
-    """Whether the named class's row of the head alone counts, so that other rows change nothing."""
-    reads_inputs: ClassVar[bool] = False
-    """Whether the score is meant for features of inputs that were changed first."""
-    reads_shared: ClassVar[bool] = False
-    """Whether the score depends on the shared features; if not, they may be left out."""
-    cannot_grow: ClassVar[str] = ""
-    """Why no class can be taken in without the old classes' samples; empty where one can."""
 
-    # What a detector must say -----------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class NewClass:
+    """A class that was just learned, as a detector takes it in.
 
-    @abstractmethod
-    def _scores(self, views: Views) -> Tensor:
-        """Return scores (n,), higher more familiar; views.high comes in double precision."""
+    training: gives features of the samples that it was learned from, computed where they are needed.
+    held_out: features of samples that nothing was trained on. naming: as it names the new class too.
+    head: the network's last layer, where that has a row for the new class. stored: gives all samples that the
+    learner keeps, as the network sees them now; None where it keeps none.
+    """
 
-    def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        """Return the state from checked training samples."""
-        del views, labels
-        return {}
+    training: Callable[[], Views]
+    held_out: Views | None = None
+    naming: Naming | None = None
+    head: Head | None = None
+    stored: Callable[[], Labelled] | None = None
 
-    def _grown(self, views: Views, grown: Head) -> Tensors:
-        """Return the state with one class more, from checked samples of it and the head that it gets."""
-        del views, grown
-        return self.state
 
-    # What a detector offers -------------------------------------------------------------------------------
+class Detector(ABC):
+    """Tells known from novel samples, with a threshold for each class."""
+
+    rule: ThresholdRule
+    is_learner: ClassVar[bool] = False
+    """Whether it names classes itself, so that taking one in, joining or dropping one needs no network."""
 
     @property
-    def can_grow(self) -> bool:
-        """Whether `add_class` can take a class in without the old classes' samples."""
-        return not self.cannot_grow
+    @abstractmethod
+    def name(self) -> str:
+        """What the registry calls it."""
 
-    @torch.no_grad()
-    def fit(self, views: Views, labels: Tensor) -> Self:
-        """Return this detector fitted to training samples of the known classes; labels: (n,), 0 to classes-1.
+    @property
+    @abstractmethod
+    def thresholds(self) -> Tensor:
+        """The threshold of each class: (classes,)."""
 
-        Classes are those of the head, or those of the labels where the score does not read the head.
-        """
-        self._check(views, fresh=True, first=True)
-        self._check_labels(labels, len(views.high))
-        return replace(self, state=self._fitted(views, labels.to(views.high.device)))
+    @property
+    @abstractmethod
+    def thresholds_are_of(self) -> str:
+        """Which scores a rule on a class's own scores takes, in words."""
 
-    @torch.no_grad()
-    def scores(self, views: Views) -> Tensor:
-        """Return the familiarity of each sample, (n,) in single precision and finite, higher more familiar.
+    @abstractmethod
+    def calibrated(self, samples: KnownSamples, names: Sequence[object] | None = None) -> Self:
+        """Set the thresholds. names: what errors call the classes."""
 
-        A sample whose features overflowed is like none: minus infinity.
-        """
-        self._require_fit()
-        self._check(views)
-        seen = views if self.reads_shared else (views.high,)
-        usable = torch.stack([rows.isfinite().all(dim=1) for rows in seen]).all(dim=0)
-        most = torch.finfo(torch.float32).max
-        scores = in_chunks(self._scores, views).clamp(-most, most).float()
-        return torch.where(usable, scores, -math.inf)
+    @abstractmethod
+    def class_scores(self, features: Views) -> Tensor:
+        """Score each class; the highest names it: (n, classes). What overflowed is like none."""
 
-    @torch.no_grad()
-    def add_class(self, views: Views, head: Head | None = None) -> Self:
-        """Return a detector that knows one class more, from samples of that class alone.
+    @abstractmethod
+    def verdicts(self, features: Views) -> Verdicts:
+        """Decide for each sample: which class it is most like, and whether it is novel."""
 
-        head: the grown head, which scores that read it need. The features must still be those of `fit`.
-        """
-        if self.cannot_grow:
-            raise AccommodationError(f"{self.name} cannot take a class in: {self.cannot_grow}")
-        self._require_fit()
-        self._check(views, fresh=True)
-        grown = self._grown_head(head)
-        return replace(self, head=grown, state=self._grown(views, grown))
+    @abstractmethod
+    def with_class(self, new: NewClass) -> Self:
+        """Know one class more, the old thresholds as they are."""
 
-    def tensors(self) -> Tensors:
-        """Return all that `fit` found, ready for a safetensors file."""
-        self._require_fit()
-        return {name: value.contiguous() for name, value in self.state.items()}
+    @abstractmethod
+    def without_class(self, position: int, head: Head | None = None) -> Self:
+        """Forget one class. head: the network's last layer without it, where that had a row for it."""
 
-    @classmethod
-    def from_tensors(cls, head: Head, tensors: Mapping[str, Tensor], **settings: Any) -> Self:
-        """Return the detector that `tensors` came from, on the head's device; settings as at first."""
-        if set(tensors) != set(cls.remembers):
-            asked, got = ", ".join(cls.remembers) or "none", ", ".join(sorted(tensors)) or "none"
-            raise ModelFileError(f"{cls.name}: the tensors must be {asked}; got {got}")
-        for name, value in tensors.items():
-            if not value.isfinite().all():
-                raise ModelFileError(f"{cls.name}: the tensor {name!r} holds what is no number")
-        state = {name: value.to(head.weight.device) for name, value in tensors.items()}
-        return cls(head, **settings, state=state)
+    @abstractmethod
+    def merged(self, position: int, into: int) -> Self:
+        """Count all of one class as another; later classes move up."""
 
-    # Checks -----------------------------------------------------------------------------------------------
+    @abstractmethod
+    def check(self, change: Change, learner: str) -> None:
+        """Raise AccommodationError where it cannot do this beside the learner of this name."""
 
-    def _require_fit(self) -> None:
-        if set(self.state) != set(self.remembers):
-            raise DataError(f"{self.name} has seen no sample yet; call fit first and use what it returns")
+    @abstractmethod
+    def places(self, features: Views) -> Places:
+        """Find where samples and known classes lie, to tell new classes from each other and from drift."""
 
-    def _check(self, views: Views, *, fresh: bool = False, first: bool = False) -> None:
-        """Refuse views of the wrong shape; `fresh` ones are learned from, so must be some and finite.
+    def clustering_rows(self, features: Views) -> Tensor:
+        """Give the rows by which a class is split in two: (n, d)."""
+        return features.high
 
-        The `first` ones say how many shared features there are.
-        """
-        if not isinstance(views, Views):
-            raise DataError(f"{self.name} needs Views(shared, high), got {type(views).__name__}")
-        _check_rows(views.high, "high-level", self.head.width)
-        if self.reads_shared:
-            width = None if first else self._shared_width()
-            _check_rows(views.shared, "shared", width, len(views.high))
-        seen = views if self.reads_shared else (views.high,)
-        if fresh and not len(views.high):
-            raise DataError(f"{self.name} needs one sample or more to learn from, got 0")
-        if fresh and not all(bool(rows.isfinite().all()) for rows in seen):
-            raise DataError(f"{self.name} cannot learn from features that are infinite or no number")
+    def counts(self) -> dict[int, int]:
+        """Count the samples that each class was learned from, by position, where that is known."""
+        return {}
 
-    def _shared_width(self) -> int | None:
-        """Return how many shared features were seen at `fit`."""
-        return None
-
-    def _check_labels(self, labels: Tensor, n: int) -> None:
-        whole = isinstance(labels, Tensor) and not (labels.is_floating_point() or labels.is_complex())
-        if not whole or labels.shape != (n,):
-            got = f"{tuple(labels.shape)} {labels.dtype}" if isinstance(labels, Tensor) else type(labels)
-            raise DataError(f"labels must be whole numbers ({n},), one for each sample, got {got}")
-        low, high = int(labels.min()), int(labels.max())
-        classes = self.head.classes if self.reads_head else high + 1
-        if low < 0 or high >= classes:
-            raise DataError(f"labels must lie in 0 to {classes - 1}, got {low} to {high}")
-        empty = (torch.bincount(labels.long(), minlength=classes) == 0).nonzero().flatten().tolist()
-        if empty:
-            raise DataError(
-                f"every class needs a training sample; none of class {', '.join(map(str, empty))}"
-            )
-
-    def _grown_head(self, head: Head | None) -> Head:
-        if not self.reads_head:
-            return self.head if head is None else head
-        wanted = (self.head.classes + 1, self.head.width)
-        if head is None:
-            raise AccommodationError(
-                f"{self.name} reads the head, so it needs the grown one: pass head= with a weight {wanted}"
-            )
-        if tuple(head.weight.shape) != wanted or head.cosine != self.head.cosine:
-            raise AccommodationError(
-                f"the grown head must be like the old, weight {wanted}, got {tuple(head.weight.shape)}"
-            )
-        return head
+    @abstractmethod
+    def tensors(self) -> StoredParts:
+        """Give all that must be saved, beside the network and what the learner keeps."""
 
 
-def in_chunks(score: Callable[[Views], Tensor], views: Views) -> Tensor:
-    """Return what `score` gives for all samples, a few at a time, their high-level features in double."""
-    high = torch.split(views.high, _ROWS)
-    even = len(views.shared) == len(views.high)
-    shared = torch.split(views.shared, _ROWS) if even else (views.shared,) * len(high)
-    pairs = zip(shared, high, strict=True)
-    return torch.cat([score(Views(low, rows.double())) for low, rows in pairs])
+def rows_of(features: Views, index: Tensor) -> Views:
+    """Keep the features of some samples, by marks (n,) or places."""
+    return Views(*(rows[index] for rows in features))
 
 
-def _check_rows(rows: Tensor, kind: str, width: int | None, n: int | None = None) -> None:
+def check_views(features: Views, high: int, shared: int | None = None) -> None:
+    """Refuse features of the wrong form. high, shared: how many columns; None where any will do."""
+    if not isinstance(features, Views):
+        raise DataError(f"features must be Views(shared, high), got {type(features).__name__}")
+    check_rows(features.high, "high-level", high)
+    if shared is not None:
+        check_rows(features.shared, "shared", shared, len(features.high))
+
+
+def check_rows(rows: Tensor, kind: str, width: int | None, n: int | None = None) -> None:
+    """Refuse what is not a tensor of floats (n, width); None where any number will do."""
     right = isinstance(rows, Tensor) and rows.ndim == 2 and rows.is_floating_point()
     right = right and width in (None, rows.shape[1]) and n in (None, len(rows)) and rows.shape[1] > 0
     if not right:

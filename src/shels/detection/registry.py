@@ -1,14 +1,23 @@
-"""The rivals by name: what each one looks at, where it was published, what it keeps."""
+"""The detectors by name, ours and the rivals': where each was published, what it keeps, how it is made.
+
+To add a score: write one file in `scores/`, and enter it here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, Literal
 
-from shels.detection.protocol import Detector, Head
+from shels.detection.head import Head
+from shels.detection.protocol import Context, Detector, Labelled, StoredParts
+from shels.detection.score import Score
+from shels.detection.score_detector import ScoreDetector
 from shels.detection.scores.ash import Ash
 from shels.detection.scores.energy import Energy
 from shels.detection.scores.fdbd import Fdbd
+from shels.detection.scores.gaussian import GaussianDetector
 from shels.detection.scores.gen import Gen
 from shels.detection.scores.knn import Knn
 from shels.detection.scores.mahalanobis import Mahalanobis, MahalanobisLayers
@@ -18,78 +27,102 @@ from shels.detection.scores.odin import Odin
 from shels.detection.scores.openmax import OpenMax
 from shels.detection.scores.react import React
 from shels.detection.scores.relative_mahalanobis import RelativeMahalanobis
-from shels.detection.scores.shels_score import ShelsScore
+from shels.detection.scores.shels import Shels
 from shels.detection.scores.vim import Vim
 from shels.errors import SettingsError, unknown_name
 
-Family = Literal["logits", "shaped features", "features and logits", "boundaries", "distances", "extremes"]
+Family = Literal["own", "rival"]
 Stores = Literal["nothing", "statistics", "old data"]
 
 
 @dataclass(frozen=True)
-class Paper:
-    """Where a score was published."""
-
-    authors: str
-    venue: str
-    year: int
-
-    def __str__(self) -> str:
-        return f"{self.authors}, {self.venue} {self.year}"
-
-
-@dataclass(frozen=True)
 class Entry:
-    """A rival. stores: what it keeps of the training samples beside the network."""
+    """A detector. stores: what it keeps of the training samples beside the network.
 
-    make: type[Detector]
+    fit: makes it beside a network and a learner from training samples; it is calibrated next. load: makes it
+    from saved tensors. make: its score; None where the detector is more than a score and a naming.
+    """
+
+    name: str
     family: Family
-    paper: Paper
+    paper: str
     stores: Stores
-
-    @property
-    def can_grow(self) -> bool:
-        """Whether it can take a class in without the old classes' samples."""
-        return not self.make.cannot_grow
+    fit: Callable[[Context, Labelled], Detector]
+    load: Callable[[Context, StoredParts], Detector]
+    make: type[Score] | None = None
 
     @property
     def defaults(self) -> dict[str, Any]:
         """Its settings, each with its default."""
-        return {each.name: each.default for each in fields(self.make) if each.name not in ("head", "state")}
+        found = fields(self.make) if self.make is not None else ()
+        return {each.name: each.default for each in found if each.name not in ("head", "state")}
+
+    @property
+    def reads_inputs(self) -> bool:
+        """Whether it is meant for features of inputs that were changed first."""
+        return self.make is not None and self.make.reads_inputs
+
+    @property
+    def reads_shared(self) -> bool:
+        """Whether it needs the shared features beside the high-level ones."""
+        return self.make is None or self.make.reads_shared
+
+
+def _scored(make: type[Score], paper: str, stores: Stores, family: Family = "rival") -> Entry:
+    def fit(context: Context, training: Labelled) -> Detector:
+        return ScoreDetector.fit(make(context.head), context, training)
+
+    return Entry(make.name, family, paper, stores, fit, partial(ScoreDetector.load, make), make)
 
 
 DETECTORS: dict[str, Entry] = {
-    entry.make.name: entry
+    entry.name: entry
     for entry in (
-        Entry(Msp, "logits", Paper("Hendrycks, Gimpel", "ICLR", 2017), "nothing"),
-        Entry(MaxLogit, "logits", Paper("Hendrycks et al.", "ICML", 2022), "nothing"),
-        Entry(Energy, "logits", Paper("Liu, Wang, Owens, Li", "NeurIPS", 2020), "nothing"),
-        Entry(Gen, "logits", Paper("Liu, Lochman, Zach", "CVPR", 2023), "nothing"),
-        Entry(Odin, "logits", Paper("Liang, Li, Srikant", "ICLR", 2018), "nothing"),
-        Entry(React, "shaped features", Paper("Sun, Guo, Li", "NeurIPS", 2021), "statistics"),
-        Entry(Ash, "shaped features", Paper("Djurisic, Bozanic, Ashok, Liu", "ICLR", 2023), "nothing"),
-        Entry(Vim, "features and logits", Paper("Wang, Li, Feng, Zhang", "CVPR", 2022), "statistics"),
-        Entry(Fdbd, "boundaries", Paper("Liu, Qin", "ICML", 2024), "statistics"),
-        Entry(Knn, "distances", Paper("Sun, Ming, Zhu, Li", "ICML", 2022), "old data"),
-        Entry(Mahalanobis, "distances", Paper("Lee, Lee, Lee, Shin", "NeurIPS", 2018), "statistics"),
-        Entry(MahalanobisLayers, "distances", Paper("Lee, Lee, Lee, Shin", "NeurIPS", 2018), "statistics"),
-        Entry(RelativeMahalanobis, "distances", Paper("Ren et al.", "ICML workshop", 2021), "statistics"),
-        Entry(OpenMax, "extremes", Paper("Bendale, Boult", "CVPR", 2016), "statistics"),
+        _scored(Shels, "Gummadi, Kent, Mendez, Eaton, CoLLAs 2022", "nothing", "own"),
+        Entry(
+            "gaussian", "own", "this software", "statistics", GaussianDetector.fit_to, GaussianDetector.load
+        ),
+        _scored(Msp, "Hendrycks, Gimpel, ICLR 2017", "nothing"),
+        _scored(MaxLogit, "Hendrycks et al., ICML 2022", "nothing"),
+        _scored(Energy, "Liu, Wang, Owens, Li, NeurIPS 2020", "nothing"),
+        _scored(Gen, "Liu, Lochman, Zach, CVPR 2023", "nothing"),
+        _scored(Odin, "Liang, Li, Srikant, ICLR 2018", "nothing"),
+        _scored(React, "Sun, Guo, Li, NeurIPS 2021", "statistics"),
+        _scored(Ash, "Djurisic, Bozanic, Ashok, Liu, ICLR 2023", "nothing"),
+        _scored(Vim, "Wang, Li, Feng, Zhang, CVPR 2022", "statistics"),
+        _scored(Fdbd, "Liu, Qin, ICML 2024", "statistics"),
+        _scored(Knn, "Sun, Ming, Zhu, Li, ICML 2022", "old data"),
+        _scored(Mahalanobis, "Lee, Lee, Lee, Shin, NeurIPS 2018", "statistics"),
+        _scored(MahalanobisLayers, "Lee, Lee, Lee, Shin, NeurIPS 2018", "statistics"),
+        _scored(RelativeMahalanobis, "Ren et al., ICML workshop 2021", "statistics"),
+        _scored(OpenMax, "Bendale, Boult, CVPR 2016", "statistics"),
     )
 }
-
-
-_SHELS = Paper("Gummadi, Kent, Mendez, Eaton", "CoLLAs", 2022)
-SCORES: dict[str, Entry] = DETECTORS | {"shels": Entry(ShelsScore, "logits", _SHELS, "nothing")}
+RIVALS = {name: entry for name, entry in DETECTORS.items() if entry.family == "rival"}
+SCORES: dict[str, type[Score]] = {
+    name: entry.make for name, entry in (RIVALS | DETECTORS).items() if entry.make is not None
+}
 """Every score that can be paired with a learner: the rivals' and SHELS's own."""
 
 
-def detector(name: str, head: Head, **settings: Any) -> Detector:
-    """Return the score of this name on a head, with these settings and its defaults for the rest."""
+def entry_of(name: str) -> Entry:
+    """Look a detector up; an unknown name is refused with what there is."""
+    if name not in DETECTORS:
+        raise SettingsError(unknown_name("detector", name, DETECTORS))
+    return DETECTORS[name]
+
+
+def score(name: str, head: Head, **settings: Any) -> Score:
+    """Make the score of this name on a head, with these settings and its defaults for the rest.
+
+    >>> import torch
+    >>> score("energy", Head(torch.eye(2), None, cosine=True)).name
+    'energy'
+    """
     if name not in SCORES:
         raise SettingsError(unknown_name("detector", name, SCORES))
-    entry = SCORES[name]
+    defaults = DETECTORS[name].defaults
     for each in settings:
-        if each not in entry.defaults:
-            raise SettingsError(unknown_name(f"setting of {name}", each, entry.defaults))
-    return entry.make(head, **settings)
+        if each not in defaults:
+            raise SettingsError(unknown_name(f"setting of {name}", each, defaults))
+    return SCORES[name](head, **settings)

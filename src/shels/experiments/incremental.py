@@ -19,7 +19,7 @@ from torch import Tensor
 from shels.config import Precision
 from shels.data.samples import DataSet, Label, Samples
 from shels.detection.calibration import Verdicts
-from shels.detection.evaluation import measures_of
+from shels.detection.metrics import evaluated
 from shels.errors import AccommodationError, ShelsError
 from shels.experiments.measuring import Figures
 from shels.experiments.preparing import Training
@@ -60,7 +60,7 @@ class Walk:
         verdicts, labels = self._judged((*trial.known, *trial.novel[:step]))
         next_ones, next_labels = self._judged(coming) if coming else (None, None)
         names = self.learner.classes
-        found = measures_of(verdicts, labels, names, next_ones, next_labels, coming)
+        found = evaluated(verdicts, labels, names, next_ones, next_labels, coming)
         named = _named(verdicts, labels, names)
         self.best = {name: max(value, self.best.get(name, 0.0)) for name, value in named.items()}
         new = trial.novel[step - 1] if step else None

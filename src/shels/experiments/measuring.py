@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from shels.config import Gaussian
 from shels.data.samples import DataSet
 from shels.detection import metrics
-from shels.detection.calibration import Verdicts
-from shels.detection.evaluation import exclusivity, measures_of
-from shels.detection.head import Head
-from shels.detection.judge import Judge
-from shels.detection.registry import DETECTORS, detector
-from shels.detection.scores.gaussian import GaussianDetector
+from shels.detection.protocol import KnownSamples, Labelled
+from shels.detection.registry import Entry, entry_of
 from shels.detection.scores.odin import Odin, chosen_step, moved_views
-from shels.detection.scores.shels import Detector
 from shels.errors import ShelsError
 from shels.experiments.methods import METHODS
 from shels.experiments.preparing import Training
 from shels.experiments.trials import Trial
-from shels.model.networks import Network, Views
+from shels.learner.learner import with_detector
 from shels.training.features import views_of
 
 
@@ -40,8 +34,7 @@ class Figures:
 class _Part:
     """Samples of one trial as its network sees them, and where their inputs lie."""
 
-    views: Views
-    labels: Tensor
+    samples: Labelled
     inputs: Tensor
     places: Tensor
 
@@ -58,7 +51,7 @@ def measure(
 
     sets: the data by name, with the novel classes'. tests: their test inputs, on the networks' device.
     """
-    shared = any(_reads_shared(trial) for training in stack for trial in training.trials)
+    shared = any(_entry(trial).reads_shared for training in stack for trial in training.trials)
     see = _Seer(stack, precision, shared)
     training = see([t.data.training for t in stack], stack[0].data.inputs)
     held = see([t.data.validation or t.data.training for t in stack], stack[0].data.inputs)
@@ -103,62 +96,41 @@ class _Seer:
         index = [part[0] for part in parts]
         views = views_of(networks, inputs, index, prepare, precision=self.precision, shared=self.shared)
         pairs = zip(views, parts, strict=True)
-        return [_Part(view, labels.to(inputs.device), inputs, index) for view, (index, labels) in pairs]
+        return [
+            _Part(Labelled(view, labels.to(inputs.device)), inputs, index) for view, (index, labels) in pairs
+        ]
 
 
 def _figures(trial: Trial, training: Training, parts: Sequence[_Part], novel: _Part) -> Figures:
-    """Return one trial's figures from what its network sees."""
-    matrix = exclusivity(training.network.head.weight.detach(), parts[0].views.high, parts[0].labels)
-    (fitted, held, test, novel), facts = _as_judged(trial, training, [*parts, novel])
-    judge = _detector(trial, training.network, fitted, held)
-    judged = [_verdicts(judge, part.views) for part in (test, novel)]
-    found = measures_of(judged[0], test.labels, trial.known, judged[1], novel.labels, trial.novel)
-    apart = _verdicts(judge, held.views)
+    """Return one trial's figures: a learner is made as `fit` makes it, and asked."""
+    network, data = training.network, training.data
+    views, labels = parts[0].samples
+    matrix = metrics.feature_exclusivity(network.head.weight.detach(), views.high, labels)
+    (fitted, held, test, others), facts = _perturbed(trial, training, [*parts, novel])
+    name = METHODS[trial.method].score
+    about = (data.prepare, trial.settings, trial.seed)
+    learner = with_detector(network, trial.known, KnownSamples(fitted, held), *about, detector=name)
+    known, unknown, held_out = (learner.detector.verdicts(part.features) for part in (test, others, held))
+    found = metrics.evaluated(known, test.labels, trial.known, unknown, others.labels, trial.novel)
     figures = {name: value for name, value in found.items() if isinstance(value, float)}
     figures["exclusivity"] = metrics.mean_exclusivity(matrix)
-    figures["held_out_acceptance"] = float((~apart.novel).float().mean())
+    figures["held_out_acceptance"] = float((~held_out.novel).float().mean())
     details = {name: value for name, value in found.items() if isinstance(value, dict)}
     return Figures(figures, details | facts | {"exclusivity": matrix.tolist()})
 
 
-def _as_judged(
+def _perturbed(
     trial: Trial, training: Training, parts: Sequence[_Part]
-) -> tuple[Sequence[_Part], dict[str, Any]]:
-    """Return training, held-out, known and novel samples as the score sees them, and what it chose."""
-    score = METHODS[trial.method].score
-    if score not in DETECTORS or not DETECTORS[score].make.reads_inputs:
-        return parts, {}
+) -> tuple[list[Labelled], dict[str, Any]]:
+    """Return samples as the detector sees them, inputs moved first where it asks for that, and how far."""
+    if not _entry(trial).reads_inputs:
+        return [part.samples for part in parts], {}
     network, prepare, temperature = training.network, training.data.prepare, Odin.temperature
     step = chosen_step(network, parts[1].inputs, parts[1].places, prepare)
-    seen = [moved_views(network, part.inputs, part.places, prepare, temperature, step) for part in parts]
-    moved = [replace(part, views=views) for part, views in zip(parts, seen, strict=True)]
-    return moved, {"step": step}
+    moved = [moved_views(network, part.inputs, part.places, prepare, temperature, step) for part in parts]
+    pairs = zip(moved, parts, strict=True)
+    return [Labelled(views, part.samples.labels) for views, part in pairs], {"step": step}
 
 
-def _verdicts(judge: Detector | GaussianDetector | Judge, views: Views) -> Verdicts:
-    if isinstance(judge, Judge):
-        return judge.judge(views)
-    return judge.verdicts(judge.sees(views))
-
-
-def _reads_shared(trial: Trial) -> bool:
-    score = METHODS[trial.method].score
-    return score == "gaussian" or (score in DETECTORS and DETECTORS[score].make.reads_shared)
-
-
-def _detector(
-    trial: Trial, network: Network, fitted: _Part, held: _Part
-) -> Detector | GaussianDetector | Judge:
-    """Return the trial's detector with its thresholds."""
-    rule, kept, score = trial.settings.rule, trial.settings.accommodation, METHODS[trial.method].score
-    if score == "gaussian":
-        settings = kept if isinstance(kept, Gaussian) else Gaussian()
-        gaussian = GaussianDetector.fit(fitted.views, fitted.labels, rule, settings)
-        return gaussian.calibrated(gaussian.sees(held.views), held.labels)
-    if score in DETECTORS:
-        rival = detector(score, Head.of(network.head))
-        parts = (fitted.views, fitted.labels), (held.views, held.labels)
-        return Judge.fit(rival, rule, *parts, names=trial.known)
-    apart = (held.views.high, held.labels)
-    weights = network.head.weight.detach()
-    return Detector(weights, rule).fit(fitted.views.high, fitted.labels, apart, names=trial.known)
+def _entry(trial: Trial) -> Entry:
+    return entry_of(METHODS[trial.method].score)

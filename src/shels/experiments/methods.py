@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from shels.config import Accommodation, Gdumb, Settings, TrainingSettings
 from shels.config.presets import ordinary, with_learner
-from shels.detection.registry import DETECTORS
+from shels.detection.registry import RIVALS
 from shels.errors import SettingsError, unknown_name
 from shels.learning.protocol import First
 from shels.learning.registry import LEARNERS, Learning, method_of
@@ -29,7 +29,7 @@ class Method:
 
     family: what several methods are called together. stores: what it keeps of the known samples.
     settings: the paper's settings for a data set, changed to what this method needs there.
-    score: what judges: "shels" (Eq. 4), "gaussian", or a name of `rivals.registry.DETECTORS`.
+    score: the detector, a name of `shels.detection.registry.DETECTORS`.
     loss: what a way to detect trains with; ways to learn say so themselves.
     """
 
@@ -108,8 +108,8 @@ _TITLES = {
     "openmax": "OpenMax",
 }
 _POST_HOC = tuple(
-    Method(name, _TITLES.get(name, name), "post-hoc", str(each.paper), each.stores, _standard, name)
-    for name, each in DETECTORS.items()
+    Method(name, _TITLES.get(name, name), "post-hoc", each.paper, each.stores, _standard, name)
+    for name, each in RIVALS.items()
 )
 
 

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from shels.config import Gaussian
 from shels.data.samples import Label, Samples, check_inputs
 from shels.data.splits import hold_out
 from shels.detection.head import Head
-from shels.detection.judge import Judge
-from shels.detection.scores.gaussian import GaussianDetector
-from shels.detection.scores.shels import Detector
+from shels.detection.protocol import Detector, Labelled, NewClass
 from shels.errors import AccommodationError, DataError, SettingsError, unknown_name
 from shels.learning.protocol import Given, Lesson, Method, train
 from shels.learning.registry import method_of
 from shels.learning.replay_buffer import kept_samples
+from shels.model.networks import Views
 from shels.training.courses import Fit, Progress
 
 if TYPE_CHECKING:
@@ -67,19 +65,20 @@ def taking_in(
     inputs, groups = inputs[kept], None if groups is None else groups[kept.cpu()]
     began = time.perf_counter()
     method = learner.settings.accommodation
-    seen = learner.seen(inputs)
+    seen = learner.views(inputs)
     _warn_of_known(learner, seen, label)
 
     def noted(new: Learner, told: dict[str, Any]) -> Learner:
         note = {"class": label, "images": len(inputs), "method": method.kind}
         note |= {"seconds": round(time.perf_counter() - began, 4), **told}
-        look = None if learner.look is None else learner.look.with_class(inputs)
+        old = learner.statistics
+        statistics = None if old is None else old.with_class(inputs)
         history = {"taken_in": [*_history(learner), note]}
-        new = replace(new, look=look, report=learner.report | history)
+        new = replace(new, statistics=statistics, report=learner.report | history)
         return _changed(new, "accommodated", name=label, images=len(inputs))
 
-    if isinstance(method, Gaussian) and isinstance(learner.detector, GaussianDetector):
-        detector = learner.detector.grown(seen, len(learner.classes))
+    if learner.detector.is_learner:
+        detector = learner.detector.with_class(NewClass(lambda: seen))
         new = replace(learner, detector=detector, classes=(*learner.classes, label))
         return Taking(None, lambda _: noted(new, {}))
     labels = torch.zeros(len(inputs), dtype=torch.int64)
@@ -96,15 +95,14 @@ def unlearned(learner: Learner, label: Label) -> Learner:
     position = _position(learner, label)
     if len(learner.classes) < 3:
         raise SettingsError(f"two classes must remain; without {label!r} there would be one")
-    method = learner.settings.accommodation
-    kept = tuple(name for name in learner.classes if name != label)
-    _refuse_pair(learner, "unlearn")
-    if not isinstance(method, Gaussian):
-        taken = method_of(method).drop(learner.network, learner.memory, position)
-        detector = _shels(learner).without(position)
-        detector.weights = taken.network.head.weight.detach()
+    way = learner.settings.accommodation
+    stay = tuple(name for name in learner.classes if name != label)
+    learner.detector.check("unlearn", way.kind)
+    if not learner.detector.is_learner:
+        taken = method_of(way).drop(learner.network, learner.memory, position)
+        detector = learner.detector.without_class(position, Head.of(taken.network.head))
         new = replace(learner, network=taken.network, memory=taken.memory, detector=detector)
-        return _forgotten(replace(new, classes=kept, taught=kept), label, position)
+        return _forgotten(replace(new, classes=stay, taught=stay), label, position)
     if label in learner.taught:
         warnings.warn(
             f"the network was trained on {label!r}: it will not be predicted any more, but the features "
@@ -112,17 +110,17 @@ def unlearned(learner: Learner, label: Label) -> Learner:
             UserWarning,
             stacklevel=3,
         )
-    owners = [None if name == label else kept.index(name) for name in learner.classes]
     taught = tuple(None if name == label else name for name in learner.taught)
-    new = replace(learner, detector=_gaussian(learner).reowned(owners), classes=kept, taught=taught)
+    detector = learner.detector.without_class(position)
+    new = replace(learner, detector=detector, classes=stay, taught=taught)
     return _forgotten(new, label, position)
 
 
 def _forgotten(learner: Learner, label: Label, position: int) -> Learner:
     """Return the learner with nothing left of how a class looked and came about."""
-    look = None if learner.look is None else learner.look.without(position)
+    statistics = None if learner.statistics is None else learner.statistics.without(position)
     history = [note for note in _history(learner) if note["class"] != label]
-    learner = replace(learner, look=look, report=learner.report | {"taken_in": history})
+    learner = replace(learner, statistics=statistics, report=learner.report | {"taken_in": history})
     return _changed(learner, "unlearned", name=label)
 
 
@@ -142,22 +140,15 @@ def renamed(learner: Learner, old: Label, new: Label) -> Learner:
 
 def merged(learner: Learner, label: Label, into: Label) -> Learner:
     """Return a learner in which all of one class counts as another; each keeps its own place in features."""
-    _position(learner, label)
-    _position(learner, into)
+    place, other = _position(learner, label), _position(learner, into)
     if label == into:
         return learner
-    _refuse_pair(learner, "merge")
-    if not isinstance(learner.settings.accommodation, Gaussian):
-        raise AccommodationError(
-            f"the method {learner.settings.accommodation.kind!r} has one row of weights for a class and "
-            "cannot merge two; the method 'gaussian' can"
-        )
-    kept = tuple(name for name in learner.classes if name != label)
-    owners = [kept.index(into if name == label else name) for name in learner.classes]
+    learner.detector.check("merge", learner.settings.accommodation.kind)
+    stay = tuple(name for name in learner.classes if name != label)
     taught = tuple(None if name == label else name for name in learner.taught)
-    new = replace(learner, detector=_gaussian(learner).reowned(owners), classes=kept, taught=taught)
-    if new.look is not None:
-        new = replace(new, look=new.look.merged(learner.classes.index(label), learner.classes.index(into)))
+    new = replace(learner, detector=learner.detector.merged(place, other), classes=stay, taught=taught)
+    if new.statistics is not None:
+        new = replace(new, statistics=new.statistics.merged(place, other))
     return _changed(new, "merged", **{"from": label, "to": into})
 
 
@@ -194,25 +185,22 @@ def _taught(
     return Taking(lesson if isinstance(lesson, Lesson) else None, finish)
 
 
-def _detector(
-    learner: Learner, new: Learner, method: Method, training: Samples, apart: Samples
-) -> Detector | Judge:
-    """Return the detector of a learner that knows one class more, from samples of it that were held out."""
-    held = new.views(apart.inputs)
-    if not isinstance(learner.detector, Judge):
-        return _shels(learner).grown(new.network.head.weight.detach(), held.high)
-    judge, naming = learner.detector, method.naming(new.network, new.memory)
-    head = Head.of(new.network.head) if method.grows_head else None
-    if method.stores == "old data":  # all of it may have moved: begin anew on what is kept
-        kept = kept_samples(new.memory, len(new.classes))
-        part = (new.views(kept.inputs), kept.labels.to(new.device))
-        fresh = replace(judge.detector, head=head or judge.detector.head, state={})
-        return Judge.anew(fresh, naming, judge.rule, part, held)
-    if judge.detector.remembers:
-        score = judge.detector.add_class(new.views(training.inputs), head)
-    else:  # it knows the last layer alone, which may see more features than before
-        score = replace(judge.detector, head=head or judge.detector.head)
-    return judge.grown(score, naming, held)
+def _detector(learner: Learner, new: Learner, method: Method, training: Samples, apart: Samples) -> Detector:
+    """Let the detector know the class too, from samples of it that were held out."""
+
+    def stored() -> Labelled:
+        samples = kept_samples(new.memory, len(new.classes))
+        return Labelled(new.views(samples.inputs), samples.labels.to(new.device))
+
+    return learner.detector.with_class(
+        NewClass(
+            lambda: new.views(training.inputs),
+            held_out=new.views(apart.inputs),
+            naming=method.naming(new.network, new.memory),
+            head=Head.of(new.network.head) if method.grows_head else None,
+            stored=stored if method.stores == "old data" else None,
+        )
+    )
 
 
 def _seed(learner: Learner, seed: int | None) -> int:
@@ -257,35 +245,15 @@ def _distinct(learner: Learner, inputs: Tensor, label: Label) -> Tensor:
     return torch.tensor(sorted(first.values()), device=inputs.device)
 
 
-def _warn_of_known(learner: Learner, seen: Tensor, label: Label) -> None:
+def _warn_of_known(learner: Learner, seen: Views, label: Label) -> None:
     verdicts = learner.detector.verdicts(seen)
     known = verdicts.predicted[~verdicts.novel]
     counts = torch.bincount(known, minlength=len(learner.classes))
-    if 2 * int(counts.max()) > len(seen):
+    if 2 * int(counts.max()) > len(verdicts):
         like = learner.classes[int(counts.argmax())]
         warnings.warn(
-            f"{int(counts.max())} of the {len(seen)} images given as {label!r} look like the known class "
+            f"{int(counts.max())} of the {len(verdicts)} images given as {label!r} look like the known class "
             f"{like!r}",
             UserWarning,
             stacklevel=4,
         )
-
-
-def _refuse_pair(learner: Learner, what: str) -> None:
-    if isinstance(learner.detector, Judge):
-        raise AccommodationError(
-            f"detector {learner.detector.detector.name} does not {what} classes; roll back to an earlier "
-            "version, or train a model with learner gaussian and its own detector"
-        )
-
-
-def _gaussian(learner: Learner) -> GaussianDetector:
-    if not isinstance(learner.detector, GaussianDetector):
-        raise AccommodationError("the method 'gaussian' needs the Gaussian detector; train the model with it")
-    return learner.detector
-
-
-def _shels(learner: Learner) -> Detector:
-    if not isinstance(learner.detector, Detector):
-        raise AccommodationError("methods that train need SHELS's detector; train the model with one of them")
-    return learner.detector

@@ -13,22 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from shels import runtime
-from shels.config import OWN, Gaussian, Proximal, Settings, to_dict
+from shels.config import Proximal, Settings, to_dict
 from shels.data.preparation import Preparation, prepare_for
 from shels.data.samples import Label, Samples
 from shels.data.splits import hold_out
 from shels.detection import metrics
 from shels.detection.calibration import Verdicts, fit_temperature, measured_acceptance
-from shels.detection.drift import Look
-from shels.detection.evaluation import exclusivity, measures_of
-from shels.detection.head import Head
-from shels.detection.judge import Judge
-from shels.detection.registry import detector as rival
-from shels.detection.scores.gaussian import GaussianDetector
-from shels.detection.scores.shels import Detector
+from shels.detection.drift import ImageStatistics
+from shels.detection.protocol import Detector, KnownSamples, Labelled
 from shels.errors import DataError, SettingsError
 from shels.learner import changes, storage
-from shels.learner.pairing import score_name
+from shels.learner.pairing import check_pair, detector_beside, needs_memory
 from shels.learning.registry import method_of
 from shels.model.chains import describe
 from shels.model.networks import Network, Views, build, from_chain
@@ -46,7 +41,7 @@ class Learner:
     classes: tuple[Label, ...]
     taught: tuple[Label | None, ...]
     """The classes of the head's rows, those that the network was trained on; None for one forgotten since."""
-    detector: Detector | GaussianDetector | Judge
+    detector: Detector
     preparation: Preparation
     settings: Settings
     seed: int
@@ -56,7 +51,7 @@ class Learner:
     """What `OpenWorldClassifier.predict` answers for novel samples, where it was used."""
     report: dict[str, Any] = field(default_factory=dict)
     """How it came about: samples, best check, held-out acceptance, exclusivity, classes taken in later."""
-    look: Look | None = None
+    statistics: ImageStatistics | None = None
     """The range of plain image statistics over the known classes, which tells drift from new classes."""
     memory: dict[str, Tensor] = field(default_factory=dict)
     """What the way of taking in classes keeps of the old ones: statistics; with replay, images of theirs."""
@@ -69,38 +64,24 @@ class Learner:
     @property
     def joins(self) -> bool:
         """Whether samples can be added to a class that it knows."""
-        gaussian = isinstance(self.settings.accommodation, Gaussian)
-        return gaussian and isinstance(self.detector, GaussianDetector)
+        return self.detector.is_learner
 
     @property
     def kept_images(self) -> int:
         """How many images of its classes the model holds, for learners that replay them."""
         return len(self.memory.get("samples", ()))
 
-    @torch.no_grad()
     def views(self, inputs: Tensor, batch_size: int | None = None) -> Views:
         """Return low-level and high-level features of any number of inputs, in one pass."""
-        self.preparation.check(inputs)
-        self.network.eval()
-        size = batch_size or self.preparation.evaluation_batch
-        parts = [self._views(part) for part in torch.split(inputs, size)] if len(inputs) else []
-        nothing = self._views(torch.zeros(1, *inputs.shape[1:], dtype=inputs.dtype))
-        return Views(*(torch.cat([none[:0], *view]) for none, *view in zip(nothing, *parts, strict=True)))
-
-    def _views(self, inputs: Tensor) -> Views:
-        return self.network.views(self.preparation(inputs.to(self.device)))
+        return _views(self.network, inputs, self.preparation, batch_size)
 
     def features(self, inputs: Tensor, batch_size: int | None = None) -> Tensor:
         """Return the high-level features of any number of inputs: (n, ...) -> (n, d)."""
         return self.views(inputs, batch_size).high
 
-    def seen(self, inputs: Tensor) -> Tensor:
-        """Return what the detector sees of inputs: (n, ...) -> (n, columns)."""
-        return self.detector.sees(self.views(inputs))
-
     def class_scores(self, inputs: Tensor) -> Tensor:
         """Return the similarity of inputs to each class: (n, classes)."""
-        return self.detector.class_scores(self.seen(inputs))
+        return self.detector.class_scores(self.views(inputs))
 
     def probabilities(self, inputs: Tensor) -> Tensor:
         """Return the probability of each class, taking it that one of them is right: (n, classes)."""
@@ -109,7 +90,7 @@ class Learner:
 
     def judge(self, inputs: Tensor) -> Verdicts:
         """Return class or novel for each input."""
-        return self.detector.verdicts(self.seen(inputs))
+        return self.detector.verdicts(self.views(inputs))
 
     def accommodate(
         self,
@@ -145,15 +126,15 @@ class Learner:
             raise DataError(f"{known.origin} has no sample of the learner's classes {list(self.classes)}")
         mine = (self.judge(known.inputs), known.labels, known.classes)
         if novel is None or not len(novel):
-            return measures_of(*mine)
-        return measures_of(*mine, self.judge(novel.inputs), novel.labels, novel.classes)
+            return metrics.evaluated(*mine)
+        return metrics.evaluated(*mine, self.judge(novel.inputs), novel.labels, novel.classes)
 
     def exclusivity(self, samples: Samples) -> np.ndarray[Any, Any]:
         """Return the exclusivity of each two taught classes' features over samples of theirs, Eq. (7)."""
         rows = [place for place, name in enumerate(self.taught) if name is not None]
         known = samples.only([self.taught[place] for place in rows])
         weights = self.network.head.weight.detach()[rows]
-        return exclusivity(weights, self.features(known.inputs), known.labels.to(self.device))
+        return metrics.feature_exclusivity(weights, self.features(known.inputs), known.labels.to(self.device))
 
     def save(self, directory: str | Path) -> None:
         """Write the learner into a directory, whole or not at all; a model already there is replaced."""
@@ -181,7 +162,7 @@ def learn(
     """
     if settings.network.head == "scaled-cosine":
         raise SettingsError('head "scaled-cosine" is a rival\'s, for experiments; use "cosine" or "linear"')
-    score_name(settings)  # refuses a detector and a learner that do not go together
+    check_pair(settings)
     if len(samples.classes) < 2:
         raise DataError(f"{samples.origin}: a classifier needs 2 classes or more, got {len(samples.classes)}")
     samples.require_every_class()
@@ -251,55 +232,49 @@ def assembled(
     seed: int,
     went: Fit,
 ) -> Learner:
-    """Return the learner of a trained network: thresholds, temperature, and what was measured on the way."""
+    """Make the learner of a trained network: thresholds, temperature, and what was measured on the way."""
     began = time.perf_counter()
-    learner = Learner(
-        network=network,
-        classes=training.classes,
-        taught=training.classes,
-        detector=Detector(network.head.weight.detach(), settings.rule),
-        preparation=preparation,
-        settings=settings,
-        seed=seed,
-        look=Look.fit(training.inputs, training.labels),
-    )
-    seen, apart = learner.views(training.inputs), learner.views(validation.inputs)
-    labels, held = training.labels.to(learner.device), validation.labels.to(learner.device)
-    if score_name(settings) != OWN or not isinstance(settings.accommodation, Gaussian):
-        learner.memory = method_of(settings.accommodation).remember(network, training, preparation)
-    calibrated = _detection(learner, (seen, labels))
-    learner.detector = calibrated(learner.detector.sees(apart), held)
-    rows = learner.detector.sees(apart)
-    learner.temperature = fit_temperature(learner.detector.class_scores(rows), held)
+    samples = KnownSamples(*(_labelled(network, part, preparation) for part in (training, validation)))
+    memory = {}
+    if needs_memory(settings):
+        memory = method_of(settings.accommodation).remember(network, training, preparation)
+    learner = with_detector(network, training.classes, samples, preparation, settings, seed, memory=memory)
+    learner.statistics = ImageStatistics.fit(training.inputs, training.labels)
+    (seen, labels), held_out = samples
+    learner.temperature = fit_temperature(learner.detector.class_scores(held_out.features), held_out.labels)
+    matrix = metrics.feature_exclusivity(network.head.weight.detach(), seen.high, labels)
     learner.report = _report(training, validation, went) | {
-        "held_out": learner.evaluate(validation),
-        "held_out_acceptance": measured_acceptance(calibrated, (rows, held)),
-        "exclusivity": metrics.mean_exclusivity(exclusivity(network.head.weight.detach(), seen.high, labels)),
+        "held_out": metrics.evaluated(
+            learner.detector.verdicts(held_out.features), held_out.labels, validation.classes
+        ),
+        "held_out_acceptance": measured_acceptance(learner.detector, samples, learner.classes),
+        "exclusivity": metrics.mean_exclusivity(matrix),
         "calibration_seconds": time.perf_counter() - began,
         "taken_in": [],
     }
     return learner
 
 
-def _detection(
-    learner: Learner, training: tuple[Views, Tensor]
-) -> Callable[[Tensor, Tensor], Detector | GaussianDetector | Judge]:
-    """Give the learner its kind of detector, and return how to calibrate it on held-out features."""
-    views, labels = training
-    method, rule, names = learner.settings.accommodation, learner.settings.rule, learner.classes
-    score = score_name(learner.settings)
-    if score != OWN:
-        naming = method_of(method).naming(learner.network, learner.memory)
-        chosen = rival(score, Head.of(learner.network.head))
-        learner.detector = judge = Judge.of(chosen, rule, training, naming)
-        return lambda features, held: judge.calibrated(training, (judge.views(features), held), names)
-    if isinstance(method, Gaussian):
-        learner.detector = fitted = GaussianDetector.fit(views, labels, rule, method)
-        return fitted.calibrated
-    weights = learner.network.head.weight.detach()
-    return lambda features, held: Detector(weights, rule).fit(
-        views.high, labels, held_out=(features, held), names=names
-    )
+def with_detector(
+    network: Network,
+    classes: tuple[Label, ...],
+    samples: KnownSamples,
+    preparation: Preparation,
+    settings: Settings,
+    seed: int,
+    *,
+    memory: dict[str, Tensor] | None = None,
+    detector: str | None = None,
+) -> Learner:
+    """Make a learner of a trained network and of what it sees of samples: `fit` and experiments alike.
+
+    memory: what the way of taking in classes keeps. detector: the name of one to judge beside the network's
+    last layer, whatever the settings say: an experiment that takes in no class can ask for any.
+    """
+    memory = memory or {}
+    entry, context = detector_beside(network, memory, settings, classes, detector)
+    fitted = entry.fit(context, samples.training).calibrated(samples, classes)
+    return Learner(network, classes, classes, fitted, preparation, settings, seed, memory=memory)
 
 
 def _report(training: Samples, validation: Samples, went: Fit) -> dict[str, Any]:
@@ -311,3 +286,24 @@ def _report(training: Samples, validation: Samples, went: Fit) -> dict[str, Any]
         "stopped_early": went.stopped_early,
         "seconds": went.seconds,
     }
+
+
+@torch.no_grad()
+def _views(
+    network: Network, inputs: Tensor, preparation: Preparation, batch_size: int | None = None
+) -> Views:
+    """Give the features of any number of inputs, of none too."""
+    preparation.check(inputs)
+    network.eval()
+    device = network.head.weight.device
+    chunks = torch.split(inputs, batch_size or preparation.evaluation_batch) if len(inputs) else ()
+    parts = [network.views(preparation(chunk.to(device))) for chunk in chunks]
+    if not parts:
+        blank = torch.zeros(1, *inputs.shape[1:], dtype=inputs.dtype, device=device)
+        return Views(*(view[:0] for view in network.views(preparation(blank))))
+    return Views(*(torch.cat(view) for view in zip(*parts, strict=True)))
+
+
+def _labelled(network: Network, samples: Samples, preparation: Preparation) -> Labelled:
+    features = _views(network, samples.inputs, preparation)
+    return Labelled(features, samples.labels.to(features.high.device))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shels.config import OWN, Settings
+from shels.config import OWN, Gaussian, Settings
 from shels.config.presets import with_learner
-from shels.detection.protocol import Detector
-from shels.detection.registry import SCORES
+from shels.data.samples import Label
+from shels.detection.head import Head
+from shels.detection.protocol import Context
+from shels.detection.registry import SCORES, Entry, entry_of
+from shels.detection.score import Score
 from shels.errors import SettingsError, unknown_name
-from shels.learning.protocol import Method
+from shels.learning.protocol import Memory, Method, by_head
 from shels.learning.registry import LEARNERS, method_of
+from shels.model.networks import Network
 
 _OWN = {"gaussian": "gaussian", "penalty": "shels", "proximal": "shels"}
 """The detector that goes with each of our learners, by the name that one may ask for it by."""
@@ -30,13 +34,45 @@ def score_name(settings: Settings) -> str:
             "the same Gaussians, so it goes with learner gaussian alone"
         )
     _require_detector(asked)
-    reason = _refusal(SCORES[asked].make, method_of(settings.accommodation))
+    reason = _refusal(SCORES[asked], method_of(settings.accommodation))
     if reason:
         raise SettingsError(
             f"detector {asked} does not go with learner {learner}: {reason}. Learners that it goes with: "
             f"{', '.join(_partners(asked)) or 'none'}"
         )
     return asked
+
+
+def check_pair(settings: Settings) -> None:
+    """Raise SettingsError where the detector and the learner cannot work together."""
+    score_name(settings)
+
+
+def needs_memory(settings: Settings) -> bool:
+    """Tell whether the learner keeps anything of its own; the Gaussian detector keeps its classes itself."""
+    return score_name(settings) != OWN or not isinstance(settings.accommodation, Gaussian)
+
+
+def detector_beside(
+    network: Network,
+    memory: Memory,
+    settings: Settings,
+    classes: tuple[Label, ...],
+    detector: str | None = None,
+) -> tuple[Entry, Context]:
+    """Give the detector that these settings ask for, and what it needs of the network and its learner.
+
+    detector: one to stand beside the network's last layer instead, whatever would follow the learner.
+    """
+    way = settings.accommodation
+    method, entry = method_of(way), entry_of(detector_name(settings) if detector is None else detector)
+    if detector is None:
+        naming = None if score_name(settings) == OWN else method.naming(network, memory)
+    else:
+        naming = None if entry.family == "own" else by_head(network)
+    moves = method.grows_head and method.stores != "old data"
+    gaussian = way if isinstance(way, Gaussian) else Gaussian()
+    return entry, Context(Head.of(network.head), settings.rule, classes, naming, moves, gaussian)
 
 
 def detector_name(settings: Settings) -> str:
@@ -74,7 +110,7 @@ def in_words(settings: Settings) -> str:
     return f"classes are named by {learner}, novel samples are told by {detector}"
 
 
-def told(settings: Settings) -> dict[str, str]:
+def facts(settings: Settings) -> dict[str, str]:
     """Return what takes classes in and what tells novel samples, by name and in words, as plain data."""
     names = {"learner": settings.accommodation.kind, "detector": detector_name(settings)}
     return names | {"method": in_words(settings)}
@@ -95,7 +131,7 @@ def _require_detector(name: str) -> None:
         raise SettingsError(unknown_name("detector", name, names))
 
 
-def _refusal(score: type[Detector], method: Method) -> str:
+def _refusal(score: type[Score], method: Method) -> str:
     """Return why a score cannot follow a learner from class to class, or nothing."""
     if score.reads_inputs:
         return "it changes the inputs before it looks at them, which experiments alone do"
@@ -111,5 +147,5 @@ def _refusal(score: type[Detector], method: Method) -> str:
 
 
 def _partners(detector: str) -> list[str]:
-    score = SCORES[detector].make
+    score = SCORES[detector]
     return [name for name, each in LEARNERS.items() if not _refusal(score, method_of(each.settings()))]

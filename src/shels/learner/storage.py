@@ -25,17 +25,13 @@ import torch
 from torch import Tensor
 
 from shels._version import __version__
-from shels.config import OWN, Gaussian, Settings, from_dict, to_dict
+from shels.config import Settings, from_dict, to_dict
 from shels.data.preparation import Preparation
-from shels.detection import stored
-from shels.detection.drift import Look
-from shels.detection.judge import Judge
-from shels.detection.scores.gaussian import GaussianDetector
-from shels.detection.scores.shels import Detector
+from shels.detection.drift import ImageStatistics
+from shels.detection.protocol import Detector, StoredParts
 from shels.errors import ModelFileError, ShelsError
 from shels.files import read_tensors, to_bytes, write_whole
-from shels.learner.pairing import score_name
-from shels.learner.stored_judge import judge_parts, stored_judge
+from shels.learner.pairing import detector_beside
 from shels.learner.versions import is_home, resolve
 from shels.model.chains import describe, rebuild
 from shels.model.networks import Network, attach_head
@@ -103,7 +99,7 @@ def load(directory: Path, device: torch.device) -> Fields:
             "taught": tuple(document["taught"]),
             "detector": _detector(document, parts, sums, settings, network),
             "preparation": _preparation(document, parts["preparation"]).to(device),
-            "look": _look(parts["preparation"]),
+            "statistics": _statistics(parts["preparation"]),
             "settings": settings,
             "memory": {name: value.to(device) for name, value in parts["memory"].items()},
             "seed": document["seed"],
@@ -141,11 +137,9 @@ def _document(learner: Fields, files: dict[str, Any]) -> dict[str, Any]:
 
 def _tensors(learner: Fields) -> dict[str, Any]:
     preparation = {name: getattr(learner["preparation"], name) for name in ("mean", "sd")}
-    if learner["look"] is not None:
-        preparation |= {"look/low": learner["look"].low, "look/high": learner["look"].high}
-    detector = learner["detector"]
-    judged = isinstance(detector, Judge)
-    changing, fixed, sums = (judge_parts(detector), {}, []) if judged else stored.parts_of(detector)
+    if learner["statistics"] is not None:
+        preparation |= {"look/low": learner["statistics"].low, "look/high": learner["statistics"].high}
+    changing, fixed, sums = learner["detector"].tensors()
     return {
         "network": learner["network"].state_dict(),
         "preparation": {name: value for name, value in preparation.items() if value is not None},
@@ -177,22 +171,16 @@ def _detector(
     sums: list[dict[str, Tensor]],
     settings: Settings,
     network: Network,
-) -> Detector | GaussianDetector | Judge:
-    weight = network.head.weight.detach()
+) -> Detector:
     thresholds, classes = document["thresholds"], document["classes"]
     if len(set(classes)) != len(classes) or len(thresholds) != len(classes):
         raise ModelFileError(f"model.json has {len(thresholds)} thresholds for the classes {classes}")
     if not all(isinstance(value, int | float) and math.isfinite(value) for value in thresholds):
         raise ModelFileError(f"model.json: thresholds must be finite numbers, got {thresholds}")
-    if score_name(settings) != OWN:
-        return stored_judge(parts["detector"], parts["memory"], settings, network, len(classes))
-    if not isinstance(settings.accommodation, Gaussian):
-        return stored.shels_detector(parts["detector"], weight, settings.rule)
-    changing, fixed = parts["detector"], parts["projection"]
-    found = stored.gaussian_detector(changing, fixed, sums, settings.rule, weight.device)
-    if sorted({part.owner for part in found.parts}) != list(range(len(classes))):
-        raise ModelFileError(f"the detector file does not fit the classes {classes}")
-    return found
+    device = network.head.weight.device
+    memory = {name: value.to(device) for name, value in parts["memory"].items()}
+    entry, context = detector_beside(network, memory, settings, tuple(classes))
+    return entry.load(context, StoredParts(parts["detector"], parts["projection"], sums))
 
 
 def _preparation(document: dict[str, Any], parts: dict[str, Tensor]) -> Preparation:
@@ -206,8 +194,8 @@ def _preparation(document: dict[str, Any], parts: dict[str, Tensor]) -> Preparat
     return Preparation(shape, said["image_fit"], mean, sd)
 
 
-def _look(parts: dict[str, Tensor]) -> Look | None:
-    return Look(parts["look/low"], parts["look/high"]) if "look/low" in parts else None
+def _statistics(parts: dict[str, Tensor]) -> ImageStatistics | None:
+    return ImageStatistics(parts["look/low"], parts["look/high"]) if "look/low" in parts else None
 
 
 def _positive(value: object) -> float:

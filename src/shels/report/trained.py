@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from shels._version import __version__
-from shels.config import AcceptShare, to_dict
+from shels.config import OWN, to_dict
 from shels.data.arrays import sorted_classes
 from shels.data.samples import Samples
-from shels.detection.judge import Judge
+from shels.detection.calibration import rule_of
 from shels.detection.metrics import mean_exclusivity
-from shels.detection.scores.gaussian import GaussianDetector
 from shels.experiments.methods import METHODS
 from shels.learner.learner import Learner
+from shels.learner.pairing import score_name
 from shels.learning.registry import LEARNERS, method_of
 from shels.model.networks import automatic
 from shels.report import figures
@@ -120,22 +120,16 @@ def _course(learner: Learner) -> str:
 def _rule(learner: Learner) -> str:
     """Return what names a class, what makes a sample novel, and how the thresholds were set."""
     rule, detector = learner.settings.rule, learner.detector
-    if isinstance(rule, AcceptShare):
-        how = f"The thresholds were set to accept {percent(rule.share, 0)} of what is assigned to each class."
-    else:
-        deviations = "one standard deviation" if rule.k == 1 else f"{rule.k:g} standard deviations"
-        held = isinstance(detector, GaussianDetector | Judge)
-        over = "score over held-out samples" if held else "training score"
-        how = f"Each threshold is the class's mean {over} less {deviations}."
-    if isinstance(detector, Judge):
-        return f"{_pair(learner, detector)} {how}"
-    return f"{_GAUSSIAN if isinstance(detector, GaussianDetector) else _NEAREST} {how}"
+    how = rule_of(rule).words(rule, detector.thresholds_are_of)
+    if score_name(learner.settings) != OWN:
+        return f"{_pair(learner)} {how}"
+    return f"{_GAUSSIAN if detector.is_learner else _NEAREST} {how}"
 
 
-def _pair(learner: Learner, judge: Judge) -> str:
+def _pair(learner: Learner) -> str:
     """Return who decides where classes are named in one way and novelty is told in another."""
     naming = LEARNERS[learner.settings.accommodation.kind].title
-    telling = METHODS[judge.detector.name].title
+    telling = METHODS[learner.detector.name].title
     return (
         f"Classes are named by {naming}, novel samples are told by {telling}: a sample is judged novel if "
         "its score does not exceed the threshold of the class that it is given."

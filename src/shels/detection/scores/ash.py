@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from shels.detection.protocol import Detector, require
+from shels.detection.score import Score, require
 from shels.detection.scores.energy import negative_energy
 from shels.model.networks import Views
 
@@ -33,7 +33,7 @@ def shaped(features: Tensor, share: float) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Ash(Detector):
+class Ash(Score):
     """Score: the energy of head(shaped features). Stores nothing.
 
     The variant is ASH-S. A cosine head divides the scaling out, so there it does what ASH-P, pruning alone,

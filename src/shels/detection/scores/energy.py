@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from shels.detection.protocol import Detector, require
+from shels.detection.score import Score, require
 from shels.model.networks import Views
 
 
@@ -20,7 +20,7 @@ def negative_energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Energy(Detector):
+class Energy(Score):
     """Score: the negative free energy of the logits, without the paper's fine-tuning. Stores nothing."""
 
     temperature: float = 1.0

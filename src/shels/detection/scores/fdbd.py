@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from shels.detection.head import Head
-from shels.detection.protocol import Detector, Tensors
+from shels.detection.score import Score, Tensors
 from shels.model.networks import Views
 
 _LEAST = 1e-12
@@ -31,7 +31,7 @@ def boundary_distance(logits: Tensor, weight: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Fdbd(Detector):
+class Fdbd(Score):
     """Score: mean distance to the boundaries over ‖f - mean training feature‖. Stores mean and count.
 
     With a cosine head, features and weights have length 1, so that the boundaries are those of a linear map.

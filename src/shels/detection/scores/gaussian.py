@@ -10,14 +10,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from shels.config import Gaussian, ThresholdRule
-from shels.detection.calibration import Verdicts, enough_for, p_values, padded, threshold, warn_of_few
-from shels.detection.gaussians import Discriminant, Projection, Spread, Sums, pooled_covariance
-from shels.errors import DataError, TrainingError
+from shels.detection.calibration import (
+    Calibration,
+    Verdicts,
+    cross_fitted,
+    enough_for,
+    no_held_out,
+    padded,
+    threshold,
+    warn_of_few,
+)
+from shels.detection.gaussians import Discriminant, Distances, Projection, Spread, Sums, pooled_covariance
+from shels.detection.head import Head
+from shels.detection.protocol import (
+    Change,
+    Context,
+    Detector,
+    KnownSamples,
+    Labelled,
+    NewClass,
+    Places,
+    StoredParts,
+    Tensors,
+    check_views,
+)
+from shels.errors import ModelFileError, TrainingError
 from shels.model.networks import Views
 
 NEAR = (128, 256)
@@ -26,113 +49,152 @@ _FOLDS = 10
 _UNKNOWN_VARIANCE = 0.25
 """Of the logarithm of distances, where a single sample tells nothing about it."""
 _PRIOR_COUNT = 10
-"""A class's usual distance is drawn to that of all classes as if by this many samples."""
+"""A class's mean distance is drawn to that of all classes as if by this many samples."""
+_VIEWS = ("shared", "high")
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
     """One Gaussian, of a class or of a part of one.
 
-    owner: the class's position. shared, high: its sums on the two projections. usual: (2, 2), mean and
-    standard deviation of the logarithm of its samples' distances. calibration: scores in rising order.
+    owner: the class's position. sums: on the projections of shared and high-level features. scale: (2, 2),
+    mean and standard deviation of the logarithm of its samples' distances there. calibration: scores in
+    rising order.
     """
 
     owner: int
-    shared: Sums
-    high: Sums
-    usual: Tensor
+    sums: tuple[Sums, Sums]
+    scale: Tensor
     calibration: Tensor
     threshold: Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianDetector:
-    """Classes as Gaussians; a value: what adds, drops or renames a class gives a new detector.
+class GaussianDetector(Detector):
+    """Classes as Gaussians.
 
     projections, priors: of shared and of high-level features, fixed by the classes known at `fit`.
-    usual: (2, 2), mean and standard deviation of log distances over those classes. common: their held-out
-    scores, which a class of few samples borrows.
-    width: how many columns of the features are shared ones; the rest are high-level.
+    scale: (2, 2), mean and standard deviation of log distances over those classes. common: their held-out
+    scores, which a class of few samples borrows. width: how many shared features there are.
     """
 
     rule: ThresholdRule
     width: int
     projections: tuple[Projection, Projection]
     priors: tuple[Tensor, Tensor]
-    usual: Tensor
+    scale: Tensor
     common: Tensor
     parts: tuple[Part, ...]
 
-    # Making ---------------------------------------------------------------------------------------------
+    is_learner: ClassVar[bool] = True
+
+    # Making -----------------------------------------------------------------------------------------------
 
     @staticmethod
-    def fit(views: Views, labels: Tensor, rule: ThresholdRule, settings: Gaussian) -> GaussianDetector:
-        """Return the detector of classes from features of their training samples; `calibrated` comes next."""
-        most = (settings.features, NEAR[1])
-        pair = (Projection.fit(views.shared, most[0]), Projection.fit(views.high, most[1]))
-        rows = pair[0](views.shared), pair[1](views.high)
+    def fit(training: Labelled, rule: ThresholdRule, settings: Gaussian) -> GaussianDetector:
+        """Fit a Gaussian to the training samples of each class; `calibrated` comes next."""
+        (shared, high), labels = training
+        pair = (Projection.fit(shared, settings.features), Projection.fit(high, NEAR[1]))
+        rows = pair[0](shared), pair[1](high)
         classes = range(int(labels.max()) + 1) if len(labels) else range(0)
-        sums = [tuple(Sums.of(row[labels == c]) for row in rows) for c in classes]
+        sums = [(Sums.of(rows[0][labels == c]), Sums.of(rows[1][labels == c])) for c in classes]
         near = [[each[v].leading(NEAR[v]) for each in sums] for v in (0, 1)]
         priors = (pooled_covariance(near[0]), pooled_covariance(near[1]))
-        usual = priors[0].new_tensor([[0.0, 1.0], [0.0, 1.0]])
-        none = usual.new_empty(0)
-        parts = [Part(c, sums[c][0], sums[c][1], usual, none, usual.new_tensor(0.0)) for c in classes]
-        return GaussianDetector(rule, views.shared.shape[1], pair, priors, usual, none, tuple(parts))
+        scale = priors[0].new_tensor([[0.0, 1.0], [0.0, 1.0]])
+        none = scale.new_empty(0)
+        parts = [Part(c, sums[c], scale, none, scale.new_tensor(0.0)) for c in classes]
+        return GaussianDetector(rule, shared.shape[1], pair, priors, scale, none, tuple(parts))
 
-    def calibrated(self, features: Tensor, labels: Tensor) -> GaussianDetector:
-        """Return the detector with thresholds set on samples that the network was not trained on."""
-        if not len(features):
-            raise DataError(
-                "no held-out sample to calibrate thresholds on; give more samples, or hold out a larger share"
-            )
+    @staticmethod
+    def fit_to(context: Context, training: Labelled) -> GaussianDetector:
+        """Fit it beside a network, as the registry asks."""
+        return GaussianDetector.fit(training, context.rule, context.gaussian)
+
+    def calibrated(self, samples: KnownSamples, names: Sequence[object] | None = None) -> GaussianDetector:
+        """Set thresholds on held-out samples alone, each scored by standards in which it had no say."""
+        del names
+        features, labels = samples.held_out
+        if not len(features.high):
+            raise no_held_out()
         predicted, distances = self._nearest(features)
         logs, count, enough = distances.log(), len(self.parts), enough_for(self.rule)
-        usual, scale = _scales(logs, predicted, labels, count)
-        scores = _held_out_scores(logs, predicted, labels, count)
+        scale, scales = _scales(logs, predicted, labels, count)
+
+        def scored(rest: Tensor, mine: Tensor) -> Tensor:
+            _, without = _scales(logs[rest], predicted[rest], labels[rest], count)
+            return _scores(logs[mine], without[predicted[mine]])
+
+        folds = torch.arange(len(logs), device=logs.device) % min(_FOLDS, len(logs))
+        scores = cross_fitted(folds, scored)
         chosen = [scores[predicted == c] for c in range(count)]
         chosen = [own if len(own) >= enough else scores for own in chosen]
         warn_of_few(min(map(len, chosen)), self.rule)
         parts = [
-            replace(p, usual=u, calibration=s.sort().values, threshold=threshold(self.rule, s, s))
-            for p, u, s in zip(self.parts, scale, chosen, strict=True)
+            replace(p, scale=u, calibration=s.sort().values, threshold=threshold(self.rule, s, s))
+            for p, u, s in zip(self.parts, scales, chosen, strict=True)
         ]
-        return replace(self, usual=usual, common=scores, parts=tuple(parts))
+        return replace(self, scale=scale, common=scores, parts=tuple(parts))
 
-    def grown(self, features: Tensor, owner: int) -> GaussianDetector:
-        """Return a detector that knows one Gaussian more, from features (n, ...) of its samples, n > 1.
+    def with_class(self, new: NewClass) -> GaussianDetector:
+        """Know one class more, from features of its samples."""
+        return self.with_part(new.training(), self.classes)
+
+    def with_part(self, features: Views, owner: int) -> GaussianDetector:
+        """Know one Gaussian more, of the class at this position, from features of two samples or more.
 
         Its threshold comes from each sample's distance to the others, never to itself; where they are few,
         the scores of the first classes are borrowed.
         """
         rows = self._rows(features)
-        sums = [Sums.of(row) for row in rows]
+        sums = Sums.of(rows[0]), Sums.of(rows[1])
         spreads = [_spread(each, prior) for each, prior in zip(sums, self.priors, strict=True)]
         logs = torch.stack(
             [each.left_out(row[:, : len(each.mean)]) for each, row in zip(spreads, rows, strict=True)], dim=1
         )
         logs = logs.clamp(min=1e-12).log()
-        usual = _drawn(logs, self.usual, mean_too=False)
-        scores = _scores(logs, _drawn_without_each(logs, self.usual, mean_too=False))
+        scores = _scores(logs, _shrunk_without_each(logs, self.scale))
         if len(scores) < enough_for(self.rule):
             scores = torch.cat([scores, self.common])
-        part = Part(
-            owner, sums[0], sums[1], usual, scores.sort().values, threshold(self.rule, scores, scores)
-        )
+        limit = threshold(self.rule, scores, scores)
+        part = Part(owner, sums, _shrunk(logs, self.scale, prior=0), scores.sort().values, limit)
         return replace(self, parts=(*self.parts, part))
 
-    def reowned(self, owners: Sequence[int | None]) -> GaussianDetector:
-        """Return a detector whose classes have new positions: owners[old], or None to drop the class."""
-        moved = [(part, owners[part.owner]) for part in self.parts]
-        parts = [replace(part, owner=owner) for part, owner in moved if owner is not None]
+    def without_class(self, position: int, head: Head | None = None) -> GaussianDetector:
+        """Forget one class."""
+        del head
+        stays = [c for c in range(self.classes) if c != position]
+        return self._moved({old: new for new, old in enumerate(stays)})
+
+    def merged(self, position: int, into: int) -> GaussianDetector:
+        """Count all of one class as another; each keeps its own Gaussian."""
+        stays = [c for c in range(self.classes) if c != position]
+        places = {old: new for new, old in enumerate(stays)}
+        return self._moved(places | {position: places[into]})
+
+    def _moved(self, places: dict[int, int]) -> GaussianDetector:
+        parts = [replace(part, owner=places[part.owner]) for part in self.parts if part.owner in places]
         return replace(self, parts=tuple(parts))
 
-    # Judging --------------------------------------------------------------------------------------------
+    def check(self, change: Change, learner: str) -> None:
+        """Refuse nothing: sums can be dropped and joined exactly."""
+        del change, learner
 
-    @staticmethod
-    def sees(views: Views) -> Tensor:
-        """Return the features that this detector works on: shared and high-level ones side by side."""
-        return torch.cat(views, dim=1)
+    # Deciding ---------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """What the registry calls it."""
+        return "gaussian"
+
+    @property
+    def thresholds_are_of(self) -> str:
+        """Which scores a rule on a class's own scores takes, in words."""
+        return "score over held-out samples"
+
+    @property
+    def classes(self) -> int:
+        """How many classes it knows."""
+        return max((part.owner for part in self.parts), default=-1) + 1
 
     @property
     def thresholds(self) -> Tensor:
@@ -140,155 +202,196 @@ class GaussianDetector:
         first = {part.owner: part.threshold for part in reversed(self.parts)}
         return torch.stack([first[owner] for owner in sorted(first)])
 
-    def class_scores(self, features: Tensor) -> Tensor:
-        """Return the discriminant's score of each class: (n, ...) -> (n, classes)."""
+    def counts(self) -> dict[int, int]:
+        """Count the samples that each class was learned from, over all of its parts."""
+        found = dict.fromkeys(range(self.classes), 0)
+        for part in self.parts:
+            found[part.owner] += part.sums[0].count
+        return found
+
+    def class_scores(self, features: Views) -> Tensor:
+        """Score each class by its best part's discriminant: (n, classes)."""
         scores = self._discriminant(self._rows(features)[0])
         scores = torch.where(scores.isfinite(), scores, -torch.inf)  # what overflowed is like none
-        classes = int(self._owners.max()) + 1
-        out = scores.new_full((len(scores), classes), -torch.inf)
+        out = scores.new_full((len(scores), self.classes), -torch.inf)
         return out.scatter_reduce(1, self._owners.expand(len(scores), -1), scores, "amax")
 
-    def scores(self, features: Tensor) -> Tensor:
-        """Return the familiarity of each sample: how near it lies to the class it is given, (n,)."""
-        return self.verdicts(features).score
-
-    def verdicts(self, features: Tensor) -> Verdicts:
-        """Return class or novel for each sample."""
+    def verdicts(self, features: Views) -> Verdicts:
+        """Decide for each sample by the distance to its class; nothing here waits for a GPU."""
         part, distances = self._nearest(features)
-        score = _scores(distances.log(), self._usual[part]).float()
-        limits = torch.stack([each.threshold for each in self.parts]).float()
-        return Verdicts(self._owners[part], score, limits[part], p_values(self._calibration, score, part))
+        score = _scores(distances.log(), self._scales[part]).float()
+        calibration = self._calibration
+        limits, unlikely = calibration.thresholds[part], calibration.p_values(score, part)
+        return Verdicts(self._owners[part], score, limits, unlikely)
 
-    def whitened(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return shared features in which the known classes spread alike in all directions, and their means.
+    def places(self, features: Views) -> Places:
+        """Find where samples and classes lie in the spread of the classes known at `fit`."""
+        rows, means = self._whitened(features)
+        return Places(rows, means, torch.cdist(rows, means).argmin(dim=1))
 
-        (n, ...) -> (n, r), (parts, r): distances there count in the spread of the classes known at `fit`.
-        """
+    def clustering_rows(self, features: Views) -> Tensor:
+        """Give shared features in which the known classes spread alike in all directions: (n, r)."""
+        return self._whitened(features)[0]
+
+    def _whitened(self, features: Views) -> tuple[Tensor, Tensor]:
+        """Whiten shared features and the parts' means by the common spread: (n, r), (parts, r)."""
         factor = torch.linalg.cholesky(self.priors[0])
         near = len(factor)
-        means = torch.stack([part.shared.mean[:near] for part in self.parts])
+        means = torch.stack([part.sums[0].mean[:near] for part in self.parts])
         rows = self._rows(features)[0][:, :near].double()
         white = [torch.linalg.solve_triangular(factor, each.T, upper=False).T for each in (rows, means)]
         return white[0].float(), white[1].float()
 
-    def _rows(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        if features.ndim != 2 or features.shape[1] != self.width + len(self.projections[1].centre):
-            raise DataError(
-                f"features must have {self.width} shared and {len(self.projections[1].centre)} high-level "
-                f"columns, got shape {tuple(features.shape)}"
-            )
-        return self.projections[0](features[:, : self.width]), self.projections[1](features[:, self.width :])
+    def _rows(self, features: Views) -> tuple[Tensor, Tensor]:
+        check_views(features, len(self.projections[1].centre), self.width)
+        return self.projections[0](features.shared), self.projections[1](features.high)
 
-    def _nearest(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the part that each sample is given to, and its distances there: (n,), (n, 2)."""
+    def _nearest(self, features: Views) -> tuple[Tensor, Tensor]:
+        """Find the part that each sample is given to, and its distances there: (n,), (n, 2)."""
         rows = self._rows(features)
         part = self._discriminant(rows[0]).argmax(dim=1)
-        distances = rows[0].new_ones(len(part), 2)
-        near = [row[:, : len(prior)] for row, prior in zip(rows, self.priors, strict=True)]
-        order = part.argsort(stable=True)
-        sizes = torch.bincount(part, minlength=len(self.parts)).tolist()
-        for mine, spreads in zip(torch.split(order, sizes), self._spreads, strict=True):
-            for view, spread in enumerate(spreads):
-                distances[mine, view] = spread.distances(near[view][mine])
-        return part, distances.nan_to_num(nan=torch.inf, posinf=torch.inf).clamp(min=1e-12)
+        pairs = zip(self._distances, rows, strict=True)
+        found = torch.stack([each(row[:, : each.width], part) for each, row in pairs], dim=1)
+        return part, found.nan_to_num(nan=torch.inf, posinf=torch.inf).clamp(min=1e-12)
 
-    # Caches, made when first needed ----------------------------------------------------------------------
+    # Made when first needed -------------------------------------------------------------------------------
 
     @cached_property
     def _discriminant(self) -> Discriminant:
         if not self.parts:
             raise TrainingError("the detector knows no class")
-        return Discriminant.of([part.shared for part in self.parts])
+        return Discriminant.of([part.sums[0] for part in self.parts])
 
     @cached_property
-    def _spreads(self) -> list[tuple[Spread, Spread]]:
+    def _distances(self) -> list[Distances]:
         return [
-            (_spread(part.shared, self.priors[0]), _spread(part.high, self.priors[1])) for part in self.parts
+            Distances.of([_spread(part.sums[view], self.priors[view]) for part in self.parts])
+            for view in (0, 1)
         ]
 
     @cached_property
     def _owners(self) -> Tensor:
-        return torch.tensor([part.owner for part in self.parts], device=self.usual.device)
+        return torch.tensor([part.owner for part in self.parts], device=self.scale.device)
 
     @cached_property
-    def _usual(self) -> Tensor:
-        return torch.stack([part.usual for part in self.parts])
+    def _scales(self) -> Tensor:
+        return torch.stack([part.scale for part in self.parts])
 
     @cached_property
-    def _calibration(self) -> Tensor:
-        return padded([part.calibration.float() for part in self.parts])
+    def _calibration(self) -> Calibration:
+        limits = torch.stack([part.threshold for part in self.parts]).float()
+        return Calibration(limits, padded([part.calibration.float() for part in self.parts]))
+
+    # Storing ----------------------------------------------------------------------------------------------
+
+    def tensors(self) -> StoredParts:
+        """Give thresholds and scores, the projections, and the sums of each Gaussian."""
+        changing = {"owners": torch.tensor([part.owner for part in self.parts])}
+        for place, part in enumerate(self.parts):
+            numbers = {"usual": part.scale, "calibration": part.calibration, "threshold": part.threshold}
+            changing |= {
+                f"{place}/{name}": value.clone() for name, value in numbers.items()
+            }  # views of others
+        fixed = {"usual": self.scale, "common": self.common, "width": torch.tensor(self.width)}
+        for view, projection, prior in zip(_VIEWS, self.projections, self.priors, strict=True):
+            fixed |= {f"{view}/centre": projection.centre, f"{view}/directions": projection.directions}
+            fixed[f"{view}/prior"] = prior
+        return StoredParts(changing, fixed, [_sums_tensors(part) for part in self.parts])
+
+    @staticmethod
+    def load(context: Context, parts: StoredParts) -> GaussianDetector:
+        """Make the detector that `tensors` came from."""
+        changing, fixed, sums = parts.to(context.head.weight.device)
+        owners = changing["owners"].tolist()
+        if len(owners) != len(sums):
+            raise ModelFileError(f"the detector file: {len(owners)} classes, but {len(sums)} files of sums")
+        if sorted(set(owners)) != list(range(len(context.classes))):
+            raise ModelFileError(f"the detector file does not fit the classes {list(context.classes)}")
+        projections = [Projection(fixed[f"{view}/centre"], fixed[f"{view}/directions"]) for view in _VIEWS]
+        made = GaussianDetector(
+            rule=context.rule,
+            width=int(fixed["width"]),
+            projections=(projections[0], projections[1]),
+            priors=(fixed["shared/prior"], fixed["high/prior"]),
+            scale=fixed["usual"],
+            common=fixed["common"],
+            parts=tuple(_part(owner, at, changing, sums[at]) for at, owner in enumerate(owners)),
+        )
+        for view in (0, 1):
+            columns = projections[view].directions.shape[1]
+            shapes = {part.sums[view].scatter.shape for part in made.parts}
+            if len(made.priors[view]) > columns or shapes != {(columns, columns)}:
+                raise ModelFileError(f"the detector files: the sums do not fit {columns} directions")
+        return made
+
+
+def _sums_tensors(part: Part) -> Tensors:
+    out: Tensors = {}
+    for view, sums in zip(_VIEWS, part.sums, strict=True):
+        out |= {f"{view}/count": torch.tensor(sums.count), f"{view}/mean": sums.mean}
+        out[f"{view}/scatter"] = sums.scatter
+    return out
+
+
+def _part(owner: int, at: int, changing: Tensors, sums: Tensors) -> Part:
+    pair = [Sums(int(sums[f"{v}/count"]), sums[f"{v}/mean"], sums[f"{v}/scatter"]) for v in _VIEWS]
+    numbers = (changing[f"{at}/{name}"] for name in ("usual", "calibration", "threshold"))
+    return Part(owner, (pair[0], pair[1]), *numbers)
 
 
 def _spread(sums: Sums, prior: Tensor) -> Spread:
     return Spread.of(sums.leading(len(prior)), prior)
 
 
-def _scores(logs: Tensor, usual: Tensor) -> Tensor:
-    """Return scores, higher more familiar, from log distances (n, 2) and what is usual there (n, 2, 2)."""
-    return -((logs - usual[..., 0]) / usual[..., 1]).amax(dim=1)
-
-
-def _held_out_scores(logs: Tensor, predicted: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Return the scores of held-out samples, each by standards in which it had no say: (n, 2) -> (n,).
-
-    A sample that had one would look more usual than a new one will.
-    """
-    folds = torch.arange(len(logs), device=logs.device) % min(_FOLDS, len(logs))
-    out = logs.new_zeros(len(logs))
-    for fold in range(min(_FOLDS, len(logs))):
-        mine = folds == fold
-        rest = ~mine if bool((~mine).any()) else mine
-        _, scale = _scales(logs[rest], predicted[rest], labels[rest], classes)
-        out[mine] = _scores(logs[mine], scale[predicted[mine]])
-    return out
+def _scores(logs: Tensor, scale: Tensor) -> Tensor:
+    """Score samples, higher more familiar, by log distances (n, 2) and their mean and deviation (n, 2, 2)."""
+    return -((logs - scale[..., 0]) / scale[..., 1]).amax(dim=1)
 
 
 def _scales(logs: Tensor, predicted: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation of log distances, over all and by class: (2, 2), (classes, 2, 2)."""
+    """Mean and standard deviation of log distances, over all and by class: (2, 2), (classes, 2, 2)."""
     right = [logs[(predicted == c) & (labels == c)] for c in range(classes)]
-    usual = _usual([each for each in right if len(each) > 1] or [logs])
-    return usual, torch.stack([_drawn(each, usual, mean_too=True) for each in right])
+    scale = _scale([each for each in right if len(each) > 1] or [logs])
+    return scale, torch.stack([_shrunk(each, scale, prior=_PRIOR_COUNT) for each in right])
 
 
-def _usual(groups: Sequence[Tensor]) -> Tensor:
-    """Return mean and standard deviation of log distances within groups of them: (n, 2) each -> (2, 2)."""
+def _scale(groups: Sequence[Tensor]) -> Tensor:
+    """Mean and standard deviation of log distances within groups of them: (n, 2) each -> (2, 2)."""
     mean = torch.stack([logs.mean(dim=0) for logs in groups]).mean(dim=0)
-    apart = torch.cat([logs - logs.mean(dim=0) for logs in groups])
-    free = len(apart) - len(groups)
-    variance = apart.square().sum(dim=0) / free if free else torch.full_like(mean, _UNKNOWN_VARIANCE)
+    centred = torch.cat([logs - logs.mean(dim=0) for logs in groups])
+    free = len(centred) - len(groups)
+    variance = centred.square().sum(dim=0) / free if free else torch.full_like(mean, _UNKNOWN_VARIANCE)
     return torch.stack([mean, variance.sqrt().clamp(min=1e-6)], dim=1)
 
 
-def _drawn(logs: Tensor, usual: Tensor, *, mean_too: bool) -> Tensor:
-    """Return a class's own mean and standard deviation, drawn to the usual ones where it has few samples.
+def _shrunk(logs: Tensor, scale: Tensor, prior: int) -> Tensor:
+    """Mean and deviation of a class's own log distances, drawn to those of all where it has few samples.
 
-    logs: (..., n, 2) -> (..., 2, 2). The network was not trained on a class that came later, and its samples
-    lie farther out than those of the first classes, so `mean_too` is for these alone. What few samples leave
-    uncertain widens the deviation.
+    logs: (n, 2) -> (2, 2). prior: how many samples the mean of all counts as. The network was not trained on
+    a class that came later, and its samples lie farther out than those of the first classes, so for such a
+    class it counts as none. What few samples leave uncertain widens the deviation.
     """
-    n, prior = logs.shape[-2], _PRIOR_COUNT if mean_too else 0
-    if n == 0:
-        return usual
-    own = logs.mean(dim=-2)
-    square = (logs - own.unsqueeze(-2)).square().sum(dim=-2)
-    return _drawn_from(n, own, square, usual, prior)
+    if not len(logs):
+        return scale
+    own = logs.mean(dim=0)
+    return _shrunk_from(len(logs), own, (logs - own).square().sum(dim=0), scale, prior)
 
 
-def _drawn_without_each(logs: Tensor, usual: Tensor, *, mean_too: bool) -> Tensor:
-    """Return, for each sample, what `_drawn` gives without it: (n, 2) -> (n, 2, 2).
+def _shrunk_without_each(logs: Tensor, scale: Tensor) -> Tensor:
+    """Give, for each sample of a later class, what `_shrunk` gives without it: (n, 2) -> (n, 2, 2).
 
-    A sample that had a say in its own standard would look more usual than a new one.
+    A sample that had a say in its own standard would look more familiar than a new one.
     """
-    n, prior = len(logs), _PRIOR_COUNT if mean_too else 0
+    n = len(logs)
     if n < 2:
-        return usual.expand(n, 2, 2)
+        return scale.expand(n, 2, 2)
     own = logs.mean(dim=0)
     rest = (n * own - logs) / (n - 1)
     square = (logs - own).square().sum(dim=0) - (logs - own).square() * (n / (n - 1))
-    return _drawn_from(n - 1, rest, square.clamp(min=0), usual, prior)
+    return _shrunk_from(n - 1, rest, square.clamp(min=0), scale, prior=0)
 
 
-def _drawn_from(n: int, own: Tensor, square: Tensor, usual: Tensor, prior: int) -> Tensor:
-    mean = (n * own + prior * usual[:, 0]) / (n + prior)
-    variance = (square + _PRIOR_COUNT * usual[:, 1] ** 2) / (n - 1 + _PRIOR_COUNT)
+def _shrunk_from(n: int, own: Tensor, square: Tensor, scale: Tensor, prior: int) -> Tensor:
+    mean = (n * own + prior * scale[:, 0]) / (n + prior)
+    variance = (square + _PRIOR_COUNT * scale[:, 1] ** 2) / (n - 1 + _PRIOR_COUNT)
     return torch.stack([mean, (variance * (1 + 1 / (n + prior))).sqrt()], dim=-1)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from shels.detection.protocol import Detector, require
+from shels.detection.score import Score, require
 from shels.model.networks import Views
 
 
@@ -22,7 +22,7 @@ def negative_generalised_entropy(probabilities: Tensor, gamma: float, top: int) 
 
 
 @dataclass(frozen=True, eq=False)
-class Gen(Detector):
+class Gen(Score):
     """Score: the negative generalised entropy of the softmax. Stores nothing."""
 
     gamma: float = 0.1

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shels.detection.head import Head
-from shels.detection.protocol import Detector, Tensors, require
+from shels.detection.score import Score, Tensors, require
 from shels.model.head import unit
 from shels.model.networks import Views
 
@@ -32,7 +32,7 @@ def kth_distance(rows: Tensor, bank: Tensor, k: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Knn(Detector):
+class Knn(Score):
     """Score: minus the distance to the k-th nearest training sample. Stores every training feature."""
 
     k: int | None = None

@@ -15,42 +15,44 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from shels.detection import tied
+from shels.detection import shared_covariance as gaussian
 from shels.detection.head import Head
-from shels.detection.protocol import Detector, Tensors, in_chunks
+from shels.detection.score import Score, Tensors, in_chunks
 from shels.model.networks import Views
 
 _LAYERS = ("shared", "high")
 
 
 @dataclass(frozen=True, eq=False)
-class Mahalanobis(Detector):
+class Mahalanobis(Score):
     """Score: -min_c (f - μ_c)ᵀ Σ⁻¹ (f - μ_c) on the high-level features. Stores means and Σ.
 
     Σ = 1/n Σ_i (f_i - μ_yi)(f_i - μ_yi)ᵀ over the classes known at `fit`; later ones add their means.
     """
 
     name: ClassVar[str] = "mahalanobis"
-    remembers: ClassVar[tuple[str, ...]] = (*tied.SUMS, tied.ADDED)
+    remembers: ClassVar[tuple[str, ...]] = gaussian.REMEMBERED
     reads_head: ClassVar[bool] = False
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        return tied.nothing_added(tied.sums_of(views.high, labels))
+        return gaussian.first_classes(views.high, labels)
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
         del grown
-        return self.state | {tied.ADDED: tied.with_mean(self.state, views.high)}
+        return gaussian.with_mean(self.state, views.high)
 
     def _scores(self, views: Views) -> Tensor:
-        return -tied.squared_distances(views.high, tied.all_means(self.state), self._white).amin(dim=1)
+        return -gaussian.squared_distances(views.high, gaussian.all_means(self.state), self._white).amin(
+            dim=1
+        )
 
     @cached_property
     def _white(self) -> Tensor:
-        return tied.whitening(tied.within(self.state))
+        return gaussian.whitening(gaussian.within(self.state))
 
 
 @dataclass(frozen=True, eq=False)
-class MahalanobisLayers(Detector):
+class MahalanobisLayers(Score):
     """Score: the Mahalanobis scores on shared and on high-level features, each standardised, added up.
 
     The paper weighs layers by a regression on novel samples; here each score less its mean over its standard
@@ -61,23 +63,22 @@ class MahalanobisLayers(Detector):
 
     name: ClassVar[str] = "mahalanobis-layers"
     remembers: ClassVar[tuple[str, ...]] = (
-        *(f"{layer}/{part}" for layer in _LAYERS for part in (*tied.SUMS, tied.ADDED)),
+        *(f"{layer}/{part}" for layer in _LAYERS for part in gaussian.REMEMBERED),
         "usual",
     )
     reads_head: ClassVar[bool] = False
     reads_shared: ClassVar[bool] = True
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        sums = [tied.nothing_added(tied.sums_of(rows, labels)) for rows in views]
-        whites = [tied.whitening(tied.within(each)) for each in sums]
+        sums = [gaussian.first_classes(rows, labels) for rows in views]
+        whites = [gaussian.whitening(gaussian.within(each)) for each in sums]
         raw = in_chunks(lambda part: _layer_scores(part, sums, whites), views)
         return _named(sums) | {"usual": torch.stack([raw.mean(dim=0), raw.std(dim=0, correction=0)])}
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
         del grown
-        pairs = zip(_LAYERS, self._sums, views, strict=True)
-        added = {f"{layer}/{tied.ADDED}": tied.with_mean(sums, rows) for layer, sums, rows in pairs}
-        return self.state | added
+        pairs = zip(self._sums, views, strict=True)
+        return self.state | _named([gaussian.with_mean(sums, rows) for sums, rows in pairs])
 
     def _scores(self, views: Views) -> Tensor:
         mean, deviation = self.state["usual"].unbind()
@@ -89,18 +90,17 @@ class MahalanobisLayers(Detector):
 
     @property
     def _sums(self) -> list[Tensors]:
-        parts = (*tied.SUMS, tied.ADDED)
-        return [{part: self.state[f"{layer}/{part}"] for part in parts} for layer in _LAYERS]
+        return [{part: self.state[f"{layer}/{part}"] for part in gaussian.REMEMBERED} for layer in _LAYERS]
 
     @cached_property
     def _whites(self) -> list[Tensor]:
-        return [tied.whitening(tied.within(sums)) for sums in self._sums]
+        return [gaussian.whitening(gaussian.within(sums)) for sums in self._sums]
 
 
 def _layer_scores(views: Views, sums: Sequence[Tensors], whites: Sequence[Tensor]) -> Tensor:
     """Return the score on each layer: (n, 2)."""
     near = [
-        tied.squared_distances(rows.double(), tied.all_means(each), white).amin(dim=1)
+        gaussian.squared_distances(rows.double(), gaussian.all_means(each), white).amin(dim=1)
         for rows, each, white in zip(views, sums, whites, strict=True)
     ]
     return -torch.stack(near, dim=1)

@@ -11,12 +11,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from shels.detection.protocol import Detector
+from shels.detection.score import Score
 from shels.model.networks import Views
 
 
 @dataclass(frozen=True, eq=False)
-class MaxLogit(Detector):
+class MaxLogit(Score):
     """Score: max_c l_c; with a cosine head, the largest cosine. Stores nothing."""
 
     name: ClassVar[str] = "max-logit"

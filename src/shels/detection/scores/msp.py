@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from shels.detection.protocol import Detector
+from shels.detection.score import Score
 from shels.model.networks import Views
 
 
@@ -21,7 +21,7 @@ def max_probability(logits: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Msp(Detector):
+class Msp(Score):
     """Score: the probability of the predicted class. Stores nothing."""
 
     name: ClassVar[str] = "msp"

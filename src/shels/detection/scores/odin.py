@@ -18,7 +18,7 @@ from torch import Tensor
 
 from shels.data.preparation import Preparation
 from shels.detection.head import Head
-from shels.detection.protocol import Detector, require
+from shels.detection.score import Score, require
 from shels.model.networks import Network, Views
 
 STEPS = (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032)
@@ -26,7 +26,7 @@ STEPS = (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032)
 
 
 @dataclass(frozen=True, eq=False)
-class Odin(Detector):
+class Odin(Score):
     """Score: T · (log max_c softmax(l / T)_c + log classes), which orders samples as the maximum itself does.
 
     It is meant for features of inputs that `perturbed` has moved. Stores nothing.

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from shels.detection.protocol import Detector, Tensors, in_chunks, require
+from shels.detection.score import Score, Tensors, in_chunks, require
 from shels.model.networks import Views
 
 
@@ -48,7 +48,7 @@ def known_probability(logits: Tensor, extremeness: Tensor, alpha: int) -> Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class OpenMax(Detector):
+class OpenMax(Score):
     """Score: the probability of the likeliest known class, on which the paper sets its threshold.
 
     Extremeness: the Weibull distribution function of the distance from a class's mean logits, fitted to the

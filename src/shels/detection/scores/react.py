@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from shels.detection.protocol import Detector, Tensors, require
+from shels.detection.score import Score, Tensors, require
 from shels.detection.scores.energy import negative_energy
 from shels.model.networks import Views
 
@@ -29,7 +29,7 @@ def percentile(values: Tensor, share: float) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class React(Detector):
+class React(Score):
     """Score: the energy of head(min(f, c)), c a percentile of all training features. Stores c alone.
 
     Where so many features are silent that c would be 0, which leaves nothing to tell samples by, c is that

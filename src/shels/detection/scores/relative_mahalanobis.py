@@ -12,14 +12,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from shels.detection import tied
+from shels.detection import shared_covariance as gaussian
 from shels.detection.head import Head
-from shels.detection.protocol import Detector, Tensors
+from shels.detection.score import Score, Tensors
 from shels.model.networks import Views
 
 
 @dataclass(frozen=True, eq=False)
-class RelativeMahalanobis(Detector):
+class RelativeMahalanobis(Score):
     """Score: -min_c (d_c - d_0) on the high-level features, so that what all samples differ in cancels out.
 
     d_c: squared distance to a class's mean in the spread within classes; d_0: to the mean of all samples in
@@ -28,22 +28,24 @@ class RelativeMahalanobis(Detector):
     """
 
     name: ClassVar[str] = "relative-mahalanobis"
-    remembers: ClassVar[tuple[str, ...]] = (*tied.SUMS, tied.ADDED)
+    remembers: ClassVar[tuple[str, ...]] = gaussian.REMEMBERED
     reads_head: ClassVar[bool] = False
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        return tied.nothing_added(tied.sums_of(views.high, labels))
+        return gaussian.first_classes(views.high, labels)
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
         del grown
-        return self.state | {tied.ADDED: tied.with_mean(self.state, views.high)}
+        return gaussian.with_mean(self.state, views.high)
 
     def _scores(self, views: Views) -> Tensor:
         white, background = self._whites
-        own = tied.squared_distances(views.high, tied.all_means(self.state), white).amin(dim=1)
-        of_all = tied.squared_distances(views.high, tied.centre(self.state).unsqueeze(0), background)
+        own = gaussian.squared_distances(views.high, gaussian.all_means(self.state), white).amin(dim=1)
+        of_all = gaussian.squared_distances(views.high, gaussian.centre(self.state).unsqueeze(0), background)
         return of_all.squeeze(1) - own
 
     @cached_property
     def _whites(self) -> tuple[Tensor, Tensor]:
-        return tied.whitening(tied.within(self.state)), tied.whitening(tied.overall(self.state))
+        return gaussian.whitening(gaussian.within(self.state)), gaussian.whitening(
+            gaussian.overall(self.state)
+        )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from shels.detection.head import Head
-from shels.detection.protocol import Detector, Tensors, in_chunks, require
+from shels.detection.score import Score, Tensors, in_chunks, require
 from shels.detection.scores.energy import negative_energy
 from shels.model.networks import Views
 
@@ -32,7 +32,7 @@ def principal_dimension(width: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Vim(Detector):
+class Vim(Score):
     """Score: log Σ_c exp(l_c) - α ‖R (f - o)‖, which orders samples as the paper's probability does.
 
     o = -W⁺ b is where all logits are 0. R projects on what the main directions of f - o leave. α makes the

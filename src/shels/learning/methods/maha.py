@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from shels.config import Maha
-from shels.detection import tied
+from shels.detection import shared_covariance as covariance
 from shels.learning.closed_form import ClosedForm
 from shels.learning.protocol import Memory
 
@@ -26,24 +26,24 @@ _ROWS = 4096
 
 @dataclass(frozen=True)
 class MahaMethod(ClosedForm):
-    """Score: -(f - μ_c)ᵀ Σ⁻¹ (f - μ_c), Σ over all samples about their class's mean; see `tied`."""
+    """Score: -(f - μ_c)ᵀ Σ⁻¹ (f - μ_c), Σ over all samples about their class's mean."""
 
     settings: Maha
 
     def fitted(self, rows: Tensor, labels: Tensor) -> Memory:
         """Return counts, means and the common scatter."""
-        return tied.sums_of(rows, labels)
+        return covariance.sums_of(rows, labels)
 
     def grown(self, memory: Memory, rows: Tensor) -> Memory:
         """Return them with one class more; its deviations join the scatter."""
-        return tied.with_class(memory, rows)
+        return covariance.with_class(memory, rows)
 
     def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:
         """Return what gives rows minus their squared distances, in double: far off they differ by little."""
-        means, white = memory["means"], tied.whitening(tied.within(memory))
+        means, white = memory["means"], covariance.whitening(covariance.within(memory))
 
         def score(rows: Tensor) -> Tensor:
             parts = torch.split(rows, _ROWS)
-            return -torch.cat([tied.squared_distances(part.double(), means, white) for part in parts])
+            return -torch.cat([covariance.squared_distances(part.double(), means, white) for part in parts])
 
         return score

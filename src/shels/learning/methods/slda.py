@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from shels.config import Slda
-from shels.detection import tied
+from shels.detection import shared_covariance as covariance
 from shels.learning.closed_form import ClosedForm
 from shels.learning.protocol import Memory
 
@@ -47,15 +47,15 @@ class SldaMethod(ClosedForm):
 
     def fitted(self, rows: Tensor, labels: Tensor) -> Memory:
         """Return counts, means and the common scatter."""
-        return tied.sums_of(rows, labels)
+        return covariance.sums_of(rows, labels)
 
     def grown(self, memory: Memory, rows: Tensor) -> Memory:
         """Return them with one class more; its deviations join the scatter."""
-        return tied.with_class(memory, rows)
+        return covariance.with_class(memory, rows)
 
     def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:
         """Return the linear scores, in double: where weights are long they differ by little."""
-        weights, offsets = discriminant(memory["means"], tied.within(memory), self.settings.shrinkage)
+        weights, offsets = discriminant(memory["means"], covariance.within(memory), self.settings.shrinkage)
 
         def score(rows: Tensor) -> Tensor:
             parts = torch.split(rows, _ROWS)

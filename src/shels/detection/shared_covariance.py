@@ -36,18 +36,22 @@ def with_class(sums: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
 
 
 ADDED = "added"
-"""Means of classes that came later, (more, d): a detector leaves the covariance as it was, since a threshold
+"""Means of classes that came later, (more, d): a score leaves the covariance as it was, since a threshold
 that was set with it would mean something else with another."""
 
 
-def nothing_added(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the sums of the first classes, and no class after them."""
+REMEMBERED = (*SUMS, ADDED)
+
+
+def first_classes(rows: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Sum up the first classes, with no class after them: rows (n, d), labels (n,)."""
+    sums = sums_of(rows, labels)
     return {**sums, ADDED: sums["means"][:0]}
 
 
-def with_mean(sums: Mapping[str, Tensor], rows: Tensor) -> Tensor:
-    """Return the means of the classes that came later, and after them that of these rows (n, d)."""
-    return torch.cat([sums[ADDED], rows.double().mean(dim=0, keepdim=True)])
+def with_mean(sums: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    """Add the mean of a class that came later, of which these are the rows (n, d)."""
+    return {**sums, ADDED: torch.cat([sums[ADDED], rows.double().mean(dim=0, keepdim=True)])}
 
 
 def all_means(sums: Mapping[str, Tensor]) -> Tensor:
@@ -67,8 +71,8 @@ def centre(sums: Mapping[str, Tensor]) -> Tensor:
 
 def overall(sums: Mapping[str, Tensor]) -> Tensor:
     """Return the covariance of samples about the mean of all: (d, d)."""
-    apart = sums["means"] - centre(sums)
-    return within(sums) + (apart * sums["counts"].unsqueeze(1)).T @ apart / sums["counts"].sum()
+    gaps = sums["means"] - centre(sums)
+    return within(sums) + (gaps * sums["counts"].unsqueeze(1)).T @ gaps / sums["counts"].sum()
 
 
 def whitening(covariance: Tensor) -> Tensor:

@@ -1,0 +1,359 @@
+"""A detector of two parts: something that names classes, and a score that says how familiar a sample is.
+
+SHELS's own and every rival's are of this kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from shels.config import ThresholdRule
+from shels.detection.calibration import (
+    HELD_OUT,
+    PAPER,
+    Calibration,
+    Policy,
+    Verdicts,
+    cross_fitted,
+    enough_for,
+    padded,
+    require_every_class,
+    threshold,
+)
+from shels.detection.head import Head
+from shels.detection.metrics import class_means
+from shels.detection.protocol import (
+    Change,
+    Context,
+    Detector,
+    KnownSamples,
+    Labelled,
+    Naming,
+    NewClass,
+    Places,
+    StoredParts,
+    Tensors,
+    check_views,
+    rows_of,
+)
+from shels.detection.score import Score
+from shels.errors import AccommodationError, DataError, ModelFileError
+from shels.model.networks import Views
+
+_SCORE = "score/"
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What a detector beside a learner's naming keeps of the known classes.
+
+    means: (classes, d), each class's mean high-level feature. classes_then: (classes,), how many classes were
+    known when each threshold was set. shared_width: how many shared features there are.
+    """
+
+    means: Tensor
+    classes_then: Tensor
+    shared_width: int
+
+    def with_class(self, features: Views) -> Known:
+        """Add a class, from features of its samples; training it may have brought new units."""
+        added = features.high.shape[1] - self.means.shape[1]
+        means = torch.nn.functional.pad(self.means, (0, added))
+        means = torch.cat([means, features.high.mean(dim=0, keepdim=True)])
+        then = torch.cat([self.classes_then, self.classes_then.new_tensor([len(means)])])
+        return Known(means, then, self.shared_width)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreDetector(Detector):
+    """Verdicts by a score.
+
+    naming, known: how the learner names classes, and what is kept of them; None both where SHELS's score
+    names classes itself. moves: see `Context`. calibration: None before `calibrated`.
+    """
+
+    score: Score
+    rule: ThresholdRule
+    naming: Naming | None = None
+    known: Known | None = None
+    moves: bool = True
+    calibration: Calibration | None = None
+
+    # Making -----------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def fit(score: Score, context: Context, training: Labelled) -> ScoreDetector:
+        """Fit a score to training samples; `calibrated` comes next."""
+        if context.naming is None:
+            return ScoreDetector(score, context.rule)
+        fitted, (features, labels) = score.fit(*training), training
+        classes = context.naming(rows_of(features, torch.arange(1))).shape[1]
+        means = class_means(features.high, labels.to(features.high.device), classes)
+        then = torch.full((classes,), classes, device=means.device)
+        known = Known(means, then, features.shared.shape[1])
+        return ScoreDetector(fitted, context.rule, context.naming, known, context.moves)
+
+    def calibrated(self, samples: KnownSamples, names: Sequence[object] | None = None) -> ScoreDetector:
+        """Set thresholds by the policy that goes with the score."""
+        training, held_out = samples
+        seen, held = self.class_scores(training.features), self.class_scores(held_out.features)
+        right = _by_class(seen, training.labels, right=True)
+        require_every_class([mine.nonzero() for mine in right], names)
+        scores = self._scores(held_out.features, held)
+
+        def there() -> list[Tensor]:
+            all_scores = self._scores(training.features, seen)
+            return [all_scores[mine] for mine in right]
+
+        own, assigned = (
+            [scores[mine] for mine in _by_class(held, held_out.labels, right=only)] for only in (True, False)
+        )
+        return replace(
+            self, calibration=Calibration.of(self.rule, *self._policy.first(self.rule, there, own, assigned))
+        )
+
+    def with_class(self, new: NewClass) -> ScoreDetector:
+        """Know one class more; where too few samples of it are held out, it borrows from the old ones."""
+        if new.held_out is None:
+            raise DataError(
+                f"detector {self.name} sets the threshold of a class on held-out samples; give some"
+            )
+        if new.stored is not None:
+            return self._anew(new, new.stored(), new.held_out)
+        if self.score.remembers:
+            score = self.score.add_class(new.training(), new.head)
+        else:  # it knows the last layer alone, which may see more features than before
+            score = replace(self.score, head=new.head or self.score.head)
+        old = self._calibration
+        grown = replace(self, score=score, naming=new.naming if self.naming else None)
+        chosen = grown.scores_of_last(new.held_out)
+        if len(chosen) < enough_for(self.rule):
+            chosen = self._policy.later(old.by_class, chosen)
+        known = None if self.known is None else self.known.with_class(new.held_out)
+        return replace(grown, known=known, calibration=old.with_class(self.rule, chosen))
+
+    def scores_of_last(self, features: Views) -> Tensor:
+        """Score samples of the newest class: by its own product, or those that are named as it."""
+        named = self.class_scores(features)
+        if self.naming is None:
+            return named[:, -1]
+        return _of_its_own(self.score.scores(features), named, named.shape[1] - 1)
+
+    def _anew(self, new: NewClass, stored: Labelled, held_out: Views) -> ScoreDetector:
+        """Begin anew beside a network that was trained again, on samples of all classes that were stored.
+
+        Samples that a network was trained on look more familiar to it than new ones will. By how much,
+        held-out samples of the newest class tell, and it is taken off the scores of every class.
+        """
+        fresh = replace(self.score, head=new.head or self.score.head, state={})
+        context = Context(fresh.head, self.rule, (), new.naming, self.moves)
+        made = ScoreDetector.fit(fresh, context, stored)
+        scores, later = _unseen_scores(made.score, stored), made.score.scores(held_out)
+        named, labels = made.class_scores(stored.features), stored.labels
+        own = [
+            _of_its_own(scores[labels == position], named[labels == position], position)
+            for position in range(named.shape[1])
+        ]
+        lower, wider = later.mean() - own[-1].mean(), _wider(own[-1], later)
+        about = torch.cat([each - each.mean() for each in own])
+        chosen = [
+            (each - each.mean() if len(each) >= enough_for(self.rule) else about) * wider
+            + each.mean()
+            + lower
+            for each in own
+        ]
+        limits = torch.stack([threshold(self.rule, each, each) for each in chosen])
+        return replace(made, calibration=Calibration(limits, padded(chosen)))
+
+    def without_class(self, position: int, head: Head | None = None) -> ScoreDetector:
+        """Forget one class."""
+        self.check("unlearn", self.name)
+        score = replace(self.score, head=head or self.score.head)
+        return replace(self, score=score, calibration=self._calibration.without(position))
+
+    def merged(self, position: int, into: int) -> ScoreDetector:
+        """Refuse: a score has one row, or one threshold, for a class."""
+        del position, into
+        self.check("merge", self.name)
+        return self
+
+    def check(self, change: Change, learner: str) -> None:
+        """Raise where classes cannot be changed so."""
+        if self.naming is None:
+            if change == "merge":
+                raise AccommodationError(
+                    f"the method {learner!r} has one row of weights for a class and cannot merge two; the "
+                    "method 'gaussian' can"
+                )
+            return
+        instead = (
+            "roll back to an earlier version, or train a model with learner gaussian and its own detector"
+        )
+        if change == "split":
+            instead = "rename it, or roll back to an earlier version and take in the parts"
+        raise AccommodationError(f"detector {self.name} does not {change} classes; {instead}")
+
+    # Deciding ---------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """What the registry calls it."""
+        return self.score.name
+
+    @property
+    def thresholds(self) -> Tensor:
+        """The threshold of each class: (classes,)."""
+        return self._calibration.thresholds
+
+    @property
+    def thresholds_are_of(self) -> str:
+        """Which scores a rule on a class's own scores takes, in words."""
+        return "training score" if self._policy is PAPER else "score over held-out samples"
+
+    @property
+    def _policy(self) -> Policy:
+        return PAPER if self.naming is None else HELD_OUT
+
+    @property
+    def _calibration(self) -> Calibration:
+        if self.calibration is None:
+            raise DataError(
+                "the detector has no thresholds yet; call calibrated first and use what it returns"
+            )
+        return self.calibration
+
+    def class_scores(self, features: Views) -> Tensor:
+        """Score each class; the highest names it: (n, classes)."""
+        check_views(features, self.score.head.width, (self.known and self.known.shared_width) or None)
+        naming = self.score.class_scores if self.naming is None else self.naming
+        lowest = -torch.inf  # what overflowed is like none
+        return naming(features).nan_to_num(nan=lowest, posinf=lowest, neginf=lowest)
+
+    def _scores(self, features: Views, named: Tensor) -> Tensor:
+        """Score samples, given their class scores."""
+        return named.amax(dim=1) if self.naming is None else self.score.scores(features)
+
+    def verdicts(self, features: Views) -> Verdicts:
+        """Decide for each sample: which class it is most like, and whether it is novel."""
+        calibration = self._calibration
+        score, predicted = self.class_scores(features).max(dim=1)
+        if self.naming is not None:
+            score = self._scores_then(features, predicted)
+        unlikely, limits = calibration.p_values(score, predicted), calibration.thresholds[predicted]
+        if self._by_eras:
+            mean, spread = (each[predicted] for each in self._score_scale)
+            score, limits = (score - mean) / spread, (limits - mean) / spread
+        return Verdicts(predicted, score, limits, unlikely)
+
+    @cached_property
+    def _eras(self) -> list[int]:
+        """How many classes there were when thresholds were set, if that differs, and matters to the score.
+
+        A score of the last layer alone, such as a softmax, changes with every row that the layer gets; so a
+        class's samples are scored by the rows that there were, and compared by what is common in the class.
+        """
+        depends = self.score.reads_head and not (self.score.remembers or self.score.reads_one_row)
+        return sorted(set(self.known.classes_then.tolist())) if depends and self.known else []
+
+    @property
+    def _by_eras(self) -> bool:
+        return len(self._eras) > 1
+
+    @cached_property
+    def _score_scale(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each class's scores: (classes,) each."""
+        rows = self._calibration.by_class
+        spread = torch.stack([row.std(correction=0) for row in rows]).clamp(min=1e-12)
+        return torch.stack([row.mean() for row in rows]), spread
+
+    def _scores_then(self, features: Views, predicted: Tensor) -> Tensor:
+        """Score each sample as it was when the threshold of its class was set: (n,)."""
+        scores = self.score.scores(features)
+        if self.known is None:
+            return scores
+        for count in self._eras[:-1]:
+            mine = (self.known.classes_then[predicted] == count).nonzero()[:, 0]
+            then = replace(self.score, head=self.score.head.first(count))
+            scores[mine] = then.scores(rows_of(features, mine))
+        return scores
+
+    def places(self, features: Views) -> Places:
+        """Find where samples and known classes lie among high-level features of length 1."""
+        rows = torch.nn.functional.normalize(features.high)
+        means = self.score.head.weight if self.moves or self.known is None else self.known.means
+        scale = rows.std(dim=0).clamp(min=1e-3).mean()
+        means = torch.nn.functional.normalize(means) / scale
+        return Places(rows / scale, means, self.verdicts(features).predicted)
+
+    # Storing ----------------------------------------------------------------------------------------------
+
+    def tensors(self) -> StoredParts:
+        """Give thresholds and scores, and what is kept of the classes."""
+        out: Tensors = {"thresholds": self.thresholds, "calibration": self._calibration.scores}
+        if self.known is None:
+            return StoredParts(out, {}, [])
+        out |= {"means": self.known.means, "among": self.known.classes_then}
+        out["width"] = torch.tensor(self.known.shared_width)
+        out |= {_SCORE + name: value for name, value in self.score.tensors().items()}
+        return StoredParts(out, {}, [])
+
+    @staticmethod
+    def load(make: type[Score], context: Context, parts: StoredParts) -> ScoreDetector:
+        """Make the detector that `tensors` came from."""
+        held, classes = parts.to(context.head.weight.device).detector, len(context.classes)
+        state = {name.removeprefix(_SCORE): held[name] for name in held if name.startswith(_SCORE)}
+        score = make.from_tensors(context.head, state)
+        calibration = Calibration(held["thresholds"], held["calibration"])
+        per_class = [calibration.thresholds, calibration.scores]
+        if context.naming is None:
+            made, classes = ScoreDetector(score, context.rule), context.head.classes
+        else:
+            known = Known(held["means"], held["among"], int(held["width"]))
+            per_class += [known.means, known.classes_then]
+            made = ScoreDetector(score, context.rule, context.naming, known, context.moves)
+        fits = [each.ndim for each in per_class] == [1, 2, 2, 1][: len(per_class)]
+        if not fits or any(len(each) != classes for each in per_class) or not per_class[0].isfinite().all():
+            raise ModelFileError(
+                f"the detector file: thresholds and calibration do not fit {classes} classes"
+            )
+        return replace(made, calibration=calibration)
+
+
+def _by_class(named: Tensor, labels: Tensor, *, right: bool) -> list[Tensor]:
+    """Mark, for each class, the samples that are given to it, rightly or not; `right`: rightly alone."""
+    won = named.argmax(dim=1)
+    counted = won == labels.to(won.device) if right else torch.ones_like(won, dtype=torch.bool)
+    return [counted & (won == position) for position in range(named.shape[1])]
+
+
+def _of_its_own(scores: Tensor, named: Tensor, position: int) -> Tensor:
+    """Keep the scores of those samples of a class that are named as it; of all, where none is."""
+    right = named.argmax(dim=1) == position
+    return scores[right] if bool(right.any()) else scores
+
+
+def _unseen_scores(score: Score, stored: Labelled) -> Tensor:
+    """Score the samples that a score was fitted to, as if it had not seen them.
+
+    One that remembers samples would know each again; so it scores half of them from the other half, where
+    there are two or more of each class.
+    """
+    if not score.remembers or int(torch.bincount(stored.labels).min()) < 2:
+        return score.scores(stored.features)
+    order = stored.labels.argsort(stable=True)
+    folds = torch.ones_like(stored.labels)
+    folds[order[::2]] = 0  # every second sample of each class
+    fresh = replace(score, state={})
+    return cross_fitted(
+        folds, lambda rest, mine: fresh.fit(*stored.take(rest)).scores(stored.take(mine).features)
+    )
+
+
+def _wider(seen: Tensor, fresh: Tensor) -> Tensor:
+    """How much wider new samples' scores lie than those of samples that were trained on."""
+    return (fresh.std(correction=0) / seen.std(correction=0).clamp(min=1e-12)).clamp(0.5, 4.0)
