@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from shels import training
 from shels._version import __version__
 from shels.config import AcceptShare, Adam, Gaussian, NetworkSettings, Settings, TrainingSettings
 from shels.data.preparation import Preparation
@@ -31,9 +32,7 @@ from shels.errors import SettingsError
 from shels.learner.learner import Learner
 from shels.model.networks import Network, Views, build
 from shels.runtime import device, generator
-from shels.training import loop as training
-from shels.training.batches import TrialData
-from shels.training.courses import TrialTraining
+from shels.training.data import TrialData, TrialTraining
 
 Work = Callable[[], object]
 

@@ -1,15 +1,21 @@
-"""Devices and random draws, chosen here and nowhere else."""
+"""Devices and random draws, chosen here and nowhere else; and how work that reports on its way is run."""
 
 from __future__ import annotations
 
 import hashlib
 import numbers
 import secrets
+from collections.abc import Callable, Generator
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from shels.errors import SettingsError
+
+Other = TypeVar("Other")
+Report = TypeVar("Report")
+Value = TypeVar("Value")
 
 
 def device(name: str | torch.device = "auto") -> torch.device:
@@ -61,3 +67,43 @@ def seed_from(random_state: int | np.random.RandomState | None) -> int:
     raise SettingsError(
         f"random_state must be None, a RandomState or an int of 0 or more, got {random_state!r}"
     )
+
+
+def finished(work: Generator[Report, None, Value], each: Callable[[Report], object] | None = None) -> Value:
+    """Run a generator to its end and give what it returns. each: is called with all that it yields.
+
+    >>> def counting():
+    ...     yield "half"
+    ...     return 2
+    >>> finished(counting(), each=print)
+    half
+    2
+    """
+    while True:
+        try:
+            report = next(work)
+        except StopIteration as end:
+            value: Value = end.value
+            return value
+        if each is not None:
+            each(report)
+
+
+def mapped(
+    work: Generator[Report, None, Value], function: Callable[[Report], Other]
+) -> Generator[Other, None, Value]:
+    """Do what a generator does, and yield a function of what it yields.
+
+    >>> def counting():
+    ...     yield 1
+    ...     return 2
+    >>> list(mapped(counting(), lambda number: -number))
+    [-1]
+    """
+    while True:
+        try:
+            report = next(work)
+        except StopIteration as end:
+            value: Value = end.value
+            return value
+        yield function(report)

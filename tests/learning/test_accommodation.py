@@ -23,7 +23,7 @@ from shels.learning.registry import method_of
 from shels.model.activations import WeightLayer, weight_layers
 from shels.model.chains import describe, rebuild
 from shels.model.networks import from_chain
-from shels.training.batches import Batch, TrialData
+from shels.training.data import Batch, TrialData
 from shels.training.loop import fit, shels_loss
 
 TRAINING = TrainingSettings(Adam(1e-2), batch_size=16, steps=60, check_every=60)

@@ -45,7 +45,7 @@ from shels.learning.protocol import Given, Lesson, take_in, train, views_of
 from shels.learning.registry import LEARNERS, method_of
 from shels.model.growth import copied
 from shels.model.networks import Views, from_chain
-from shels.training.batches import TrialData
+from shels.training.data import TrialData
 from shels.training.loop import fit, fit_trials
 
 WIDTH, KNOWN, EACH = 8, 3, 40

@@ -31,7 +31,7 @@ from shels.learning.registry import method_of
 from shels.model.activations import WeightLayer, total_sums, weight_layers
 from shels.model.networks import Views, build, from_chain
 from shels.runtime import generator
-from shels.training.batches import Batch, TrialData
+from shels.training.data import Batch, TrialData
 from shels.training.loop import fit, fit_trials, shels_loss
 from shels.training.losses import PADDING
 

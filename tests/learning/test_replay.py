@@ -36,7 +36,7 @@ from shels.model.activations import weight_layers
 from shels.model.growth import fresh
 from shels.model.networks import ARCHITECTURES, build, from_chain, initialise
 from shels.runtime import generator
-from shels.training.batches import Batch, Rows, TrialData
+from shels.training.data import Batch, Rows, TrialData
 from shels.training.courses import TrialTraining
 from shels.training.loop import fit, fit_trials, shels_loss
 from shels.training.losses import PADDING

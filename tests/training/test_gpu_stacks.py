@@ -20,7 +20,7 @@ from shels.kernels import trial_axis
 from shels.learner.learner import learn
 from shels.model.networks import build, from_chain
 from shels.model.sparsity import group_sparsity
-from shels.training.batches import Rows, TrialData
+from shels.training.data import Rows, TrialData
 from shels.training.courses import TrialTraining
 from shels.training.loop import fit_trials, shels_loss
 from shels.training.losses import cross_entropy

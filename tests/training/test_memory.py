@@ -18,7 +18,7 @@ from shels.model.chains import feature_count, shapes
 from shels.model.networks import ARCHITECTURES, build, from_chain
 from shels.training import loop as training
 from shels.training import memory
-from shels.training.batches import TrialData
+from shels.training.data import TrialData
 from shels.training.checkpoints import Checkpoint
 from shels.training.courses import TrialTraining
 from shels.training.loop import fit_trials, planned, shels_loss

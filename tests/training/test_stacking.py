@@ -21,7 +21,7 @@ from shels.learning.protection import protected
 from shels.model import trunk
 from shels.model.activations import weight_layers
 from shels.model.networks import build, from_chain, six_conv
-from shels.training.batches import Rows, TrialData
+from shels.training.data import Rows, TrialData
 from shels.training.checkpoints import Checkpoint
 from shels.training.courses import TrialTraining
 from shels.training.loop import fit, fit_trials, shels_loss

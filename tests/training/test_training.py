@@ -17,7 +17,7 @@ from shels.data.samples import Samples
 from shels.errors import ModelFileError, TrainingError
 from shels.model.networks import Network, build, from_chain
 from shels.runtime import generator
-from shels.training.batches import Batch, TrialData
+from shels.training.data import Batch, TrialData
 from shels.training.checkpoints import Checkpoint
 from shels.training.loop import fit, shels_loss
 from shels.training.stepping import start_params

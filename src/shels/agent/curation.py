@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,8 @@ from shels.detection.judge import Judge
 from shels.detection.scores.gaussian import GaussianDetector
 from shels.errors import AccommodationError, DataError, ModelFileError, SettingsError
 from shels.learner.learner import Learner
-from shels.training.courses import Progress
+from shels.runtime import finished
+from shels.training import Progress
 
 _PROVISIONAL = re.compile(r"novel-([0-9]+)")
 _MOST_KEPT = 5000
@@ -56,11 +57,23 @@ class Curator:
         name: Label,
         inputs: Tensor,
         seed: int = 0,
-        progress: Callable[[Progress], None] | None = None,
         *,
         batch: str = "",
         facts: Mapping[str, Any] | None = None,
     ) -> None:
+        """Run `taking_in` to its end."""
+        finished(self.taking_in(provisional, name, inputs, seed, batch=batch, facts=facts))
+
+    def taking_in(
+        self,
+        provisional: str,
+        name: Label,
+        inputs: Tensor,
+        seed: int = 0,
+        *,
+        batch: str = "",
+        facts: Mapping[str, Any] | None = None,
+    ) -> Generator[Progress, None, None]:
         """Learn a class under a name; under that of a known class, add the images to that class.
 
         batch, facts: what the log is to say beside.
@@ -68,11 +81,10 @@ class Curator:
         known = name in self.learner.classes
         if provisional in self.learner.classes:
             provisional = f"novel-{self.reserve(1)}"
-        new = self.learner.accommodate(inputs, provisional if known else name, seed=seed, progress=progress)
+        new = yield from self.learner.accommodating(inputs, provisional if known else name, seed=seed)
         if known:
             new = new.merge(provisional, name)
-        if progress is not None:
-            progress(Progress(0, 0, stage="keeping"))  # the last moment at which it may be called off
+        yield Progress(0, 0, stage="keeping")  # the last moment at which it may be called off
         if name == provisional:
             self._hold(TAKEN + provisional, inputs)
         self._adopt(new)

@@ -9,7 +9,7 @@ from shels.config.presets import with_learner
 from shels.detection.protocol import Detector
 from shels.detection.registry import SCORES
 from shels.errors import SettingsError, unknown_name
-from shels.learning.protocol import Method
+from shels.learning.protocol import LearningMethod
 from shels.learning.registry import LEARNERS, method_of
 
 _OWN = {"gaussian": "gaussian", "penalty": "shels", "proximal": "shels"}
@@ -95,7 +95,7 @@ def _require_detector(name: str) -> None:
         raise SettingsError(unknown_name("detector", name, names))
 
 
-def _refusal(score: type[Detector], method: Method) -> str:
+def _refusal(score: type[Detector], method: LearningMethod) -> str:
     """Return why a score cannot follow a learner from class to class, or nothing."""
     if score.reads_inputs:
         return "it changes the inputs before it looks at them, which experiments alone do"

@@ -38,13 +38,13 @@ from shels.learning.methods.proximal import ProximalMethod
 from shels.learning.methods.ranpac import RanpacMethod
 from shels.learning.methods.shels_gdumb import ShelsGdumbMethod
 from shels.learning.methods.slda import SldaMethod
-from shels.learning.protocol import Method
+from shels.learning.protocol import LearningMethod
 
 _SHELS = "Gummadi, Kent, Mendez, Eaton, CoLLAs 2022"
 
 
 @dataclass(frozen=True)
-class Learning:
+class LearnerEntry:
     """A way to learn new classes.
 
     settings: its dataclass. make: what makes the method from it. family: what several are called together.
@@ -57,7 +57,7 @@ class Learning:
     family: str
     paper: str
     settings: Any
-    make: Callable[[Any], Method]
+    make: Callable[[Any], LearningMethod]
     detector: str
     standard: bool = False
 
@@ -79,33 +79,35 @@ class Learning:
 
 _CLOSED, _LOGIT = "mahalanobis-layers", "max-logit"
 
-LEARNERS: dict[str, Learning] = {
+LEARNERS: dict[str, LearnerEntry] = {
     each.name: each
     for each in (
-        Learning("Gaussians", "own", "this software", Gaussian, GaussianMethod, OWN),
-        Learning("proximal", "own", "this software", Proximal, ProximalMethod, OWN),
-        Learning("SHELS as printed", "own", _SHELS, Penalty, PenaltyMethod, OWN),
-        Learning("MAHA", "closed-form", "Lee, Lee, Lee, Shin, NeurIPS 2018", Maha, MahaMethod, _CLOSED),
-        Learning("SLDA", "closed-form", "Hayes, Kanan, CVPR workshop 2020", Slda, SldaMethod, _CLOSED),
-        Learning("FeCAM", "closed-form", "Goswami et al., NeurIPS 2023", Fecam, FecamMethod, _CLOSED),
-        Learning("RanPAC", "closed-form", "McDonnell et al., NeurIPS 2023", Ranpac, RanpacMethod, _CLOSED),
-        Learning(
+        LearnerEntry("Gaussians", "own", "this software", Gaussian, GaussianMethod, OWN),
+        LearnerEntry("proximal", "own", "this software", Proximal, ProximalMethod, OWN),
+        LearnerEntry("SHELS as printed", "own", _SHELS, Penalty, PenaltyMethod, OWN),
+        LearnerEntry("MAHA", "closed-form", "Lee, Lee, Lee, Shin, NeurIPS 2018", Maha, MahaMethod, _CLOSED),
+        LearnerEntry("SLDA", "closed-form", "Hayes, Kanan, CVPR workshop 2020", Slda, SldaMethod, _CLOSED),
+        LearnerEntry("FeCAM", "closed-form", "Goswami et al., NeurIPS 2023", Fecam, FecamMethod, _CLOSED),
+        LearnerEntry(
+            "RanPAC", "closed-form", "McDonnell et al., NeurIPS 2023", Ranpac, RanpacMethod, _CLOSED
+        ),
+        LearnerEntry(
             "AGS-CL", "regularised", "Jung et al., NeurIPS 2020", AgsCl, AgsClMethod, _LOGIT, standard=True
         ),
-        Learning(
+        LearnerEntry(
             "EWC", "regularised", "Kirkpatrick et al., PNAS 2017", Ewc, EwcMethod, _LOGIT, standard=True
         ),
-        Learning("LwF", "regularised", "Li, Hoiem, ECCV 2016", Lwf, LwfMethod, _LOGIT, standard=True),
-        Learning(
+        LearnerEntry("LwF", "regularised", "Li, Hoiem, ECCV 2016", Lwf, LwfMethod, _LOGIT, standard=True),
+        LearnerEntry(
             "GDumb", "replay", "Prabhu, Torr, Dokania, ECCV 2020", Gdumb, GdumbMethod, _LOGIT, standard=True
         ),
-        Learning("SHELS-GDumb", "replay", _SHELS, ShelsGdumb, ShelsGdumbMethod, "shels"),
-        Learning("fine-tuning", "bounds", "–", FineTune, FineTuneMethod, _LOGIT, standard=True),
-        Learning("joint training", "bounds", "–", Joint, JointMethod, _LOGIT, standard=True),
+        LearnerEntry("SHELS-GDumb", "replay", _SHELS, ShelsGdumb, ShelsGdumbMethod, "shels"),
+        LearnerEntry("fine-tuning", "bounds", "–", FineTune, FineTuneMethod, _LOGIT, standard=True),
+        LearnerEntry("joint training", "bounds", "–", Joint, JointMethod, _LOGIT, standard=True),
     )
 }
 
 
-def method_of(settings: Accommodation) -> Method:
+def method_of(settings: Accommodation) -> LearningMethod:
     """Return the method that these settings describe."""
     return LEARNERS[settings.kind].make(settings)

@@ -9,7 +9,7 @@ from torch import nn
 
 from shels.config import TrainingSettings
 from shels.model.chains import shapes
-from shels.training.batches import TrialData
+from shels.training.data import TrialData
 
 _SHARE = 0.8
 """Of the free memory, what is planned with; the rest is for what no plan foresees."""
