@@ -14,8 +14,7 @@ from shels.data.preparation import Preparation
 from shels.model.head import ScaledCosineHead, scaled_cosines
 from shels.model.networks import build
 from shels.model.sparsity import exclusive_sparsity
-from shels.training.data import Batch, Rows, TrialData
-from shels.training.courses import TrialTraining
+from shels.training.data import Batch, Rows, TrialData, TrialTraining
 from shels.training.loop import fit_trials
 from shels.training.losses import exclusive_sparsity_loss, scaled_cosine_loss
 
