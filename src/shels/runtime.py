@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import numbers
 import secrets
-from collections.abc import Callable, Generator
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterator
+from functools import wraps
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 import torch
 
 from shels.errors import SettingsError
 
+Arguments = ParamSpec("Arguments")
 Other = TypeVar("Other")
 Report = TypeVar("Report")
 Value = TypeVar("Value")
@@ -69,6 +71,18 @@ def seed_from(random_state: int | np.random.RandomState | None) -> int:
     )
 
 
+class _Followed(Generic[Report, Value]):
+    """A generator to loop over; `value` is what it returned."""
+
+    value: Value
+
+    def __init__(self, work: Generator[Report, None, Value]) -> None:
+        self._work = work
+
+    def __iter__(self) -> Iterator[Report]:
+        self.value = yield from self._work
+
+
 def finished(work: Generator[Report, None, Value], each: Callable[[Report], object] | None = None) -> Value:
     """Run a generator to its end and give what it returns. each: is called with all that it yields.
 
@@ -79,14 +93,28 @@ def finished(work: Generator[Report, None, Value], each: Callable[[Report], obje
     half
     2
     """
-    while True:
-        try:
-            report = next(work)
-        except StopIteration as end:
-            value: Value = end.value
-            return value
+    followed = _Followed(work)
+    for report in followed:
         if each is not None:
             each(report)
+    return followed.value
+
+
+def to_end(function: Callable[Arguments, Generator[Any, None, Value]]) -> Callable[Arguments, Value]:
+    """Return what runs a generator function to its end and gives what it returns.
+
+    >>> def counting(most):
+    ...     yield from range(most)
+    ...     return f"{most} in all"
+    >>> to_end(counting)(3)
+    '3 in all'
+    """
+
+    @wraps(function)
+    def run(*given: Arguments.args, **named: Arguments.kwargs) -> Value:
+        return finished(function(*given, **named))
+
+    return run
 
 
 def mapped(
@@ -100,10 +128,7 @@ def mapped(
     >>> list(mapped(counting(), lambda number: -number))
     [-1]
     """
-    while True:
-        try:
-            report = next(work)
-        except StopIteration as end:
-            value: Value = end.value
-            return value
+    followed = _Followed(work)
+    for report in followed:
         yield function(report)
+    return followed.value

@@ -14,7 +14,7 @@ from shels.data.sources import load_named
 from shels.errors import AccommodationError, DataError
 from shels.learning import gaussian_replay as replay
 from shels.learning import protection
-from shels.learning.methods import penalty, proximal
+from shels.learning.methods import penalty
 from shels.learning.methods.penalty import change_penalty, masked, merged, penalty_loss, transfer_masks
 from shels.learning.methods.proximal import proximal_sparsity
 from shels.learning.protection import free_units, parts
@@ -280,7 +280,7 @@ def test_protection_holds_at_every_step(base, monkeypatch):
 
         return after_step
 
-    monkeypatch.setattr(proximal, "protected", watch)
+    monkeypatch.setattr(protection, "protected", watch)
     take(base, METHODS[3])
     assert len(seen) == 30
     assert all(seen)

@@ -757,6 +757,66 @@ def test_progress_is_every_check_of_every_trial_and_every_tenth_step():
     assert [now.step for now in heard if now.check is None] == [10, 20, 30, 40, 50]
 
 
+def both_ways():
+    """Two trials that drop out, to be trained alone and stacked."""
+    recipes = Recipe(0, dropout=0.5), Recipe(1, dropout=0.5)
+    return [(together, [recipe.trial() for recipe in recipes]) for together in (None, 2)]
+
+
+def work_on(trials, together):
+    return training(trials, shels_loss(trials[0].network, ADAM), ADAM, together=together)
+
+
+def test_what_a_consumer_draws_or_sets_between_two_reports_does_not_reach_the_training():
+    for (together, mine), (_, plain) in zip(both_ways(), both_ways(), strict=True):
+        finished(work_on(plain, together))
+        finished(work_on(mine, together), each=lambda now: torch.manual_seed(now.step) and torch.rand(3))
+        for trial, other in zip(mine, plain, strict=True):
+            assert_equal(trial.network, other.network)
+
+
+def assert_equal(one, other):
+    for value, expected in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(value, expected)
+
+
+def test_between_two_reports_everything_is_as_the_consumer_had_it():
+    made = both_ways()
+    before = torch.get_rng_state()
+    for together, trials in made:
+        for _ in work_on(trials, together):
+            assert torch.equal(torch.get_rng_state(), before)
+            assert torch.is_grad_enabled()
+            assert trial_axis.precision() is None
+
+
+def test_a_training_that_is_left_leaves_the_networks_as_they_were_and_in_evaluation():
+    for together, trials in both_ways():
+        work = work_on(trials, together)
+        next(now for now in work if now.step == 20)
+        work.close()
+        for trial, recipe in zip(trials, (Recipe(0, dropout=0.5), Recipe(1, dropout=0.5)), strict=True):
+            assert_equal(trial.network, recipe.network())
+            assert not any(module.training for module in trial.network.modules())
+
+
+def test_two_trainings_advance_in_turn_without_a_trace_of_each_other():
+    (together, one), (_, other) = both_ways()[1], both_ways()[1]
+    expected = both_ways()[1][1]
+    finished(work_on(expected, together))
+    for _ in zip(work_on(one, together), work_on(other, together), strict=True):
+        pass
+    for trials in (one, other):
+        for trial, like in zip(trials, expected, strict=True):
+            assert_equal(trial.network, like.network)
+
+
+def test_an_unknown_precision_is_refused_with_those_there_are():
+    trial = Recipe(0).trial()
+    with pytest.raises(ShelsError, match=r"float16.*float32.*bfloat16"):
+        fit_trials([trial], shels_loss(trial.network, ADAM), ADAM, precision="float16")
+
+
 # The parts ---------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from shels.detection.judge import Judge
 from shels.detection.scores.gaussian import GaussianDetector
 from shels.errors import AccommodationError, DataError, ModelFileError, SettingsError
 from shels.learner.learner import Learner
-from shels.runtime import finished
+from shels.runtime import to_end
 from shels.training import Progress
 
 _PROVISIONAL = re.compile(r"novel-([0-9]+)")
@@ -51,19 +51,6 @@ class Curator:
 
     # What the agent does ----------------------------------------------------------------------------------
 
-    def take_in(
-        self,
-        provisional: str,
-        name: Label,
-        inputs: Tensor,
-        seed: int = 0,
-        *,
-        batch: str = "",
-        facts: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Run `taking_in` to its end."""
-        finished(self.taking_in(provisional, name, inputs, seed, batch=batch, facts=facts))
-
     def taking_in(
         self,
         provisional: str,
@@ -93,6 +80,8 @@ class Curator:
         seconds = new.report["taken_in"][-1]["seconds"]
         told |= {"provisional": provisional, "version": self.version, "seconds": seconds}
         self.record("accommodated", batch, told)
+
+    take_in = to_end(taking_in)
 
     def keep(self, batch: str, inputs: Tensor) -> None:
         """Keep novel images until it is clear what they are."""

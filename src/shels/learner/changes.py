@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from shels.learner.learner import Learner
 
 LEAST_IMAGES = 5
+_CALLER = 7
+"""How far up from a warning about new images the caller of `Learner.accommodate` is."""
 
 
 def accommodating(
@@ -243,7 +245,7 @@ def _distinct(learner: Learner, inputs: Tensor, label: Label) -> Tensor:
             f"{len(inputs) - len(first)} of the {len(inputs)} images of {label!r} are copies of others and "
             "are left out",
             UserWarning,
-            stacklevel=6,
+            stacklevel=_CALLER,
         )
     if len(first) < LEAST_IMAGES:
         raise DataError(
@@ -263,7 +265,7 @@ def _warn_of_known(learner: Learner, seen: Tensor, label: Label) -> None:
             f"{int(counts.max())} of the {len(seen)} images given as {label!r} look like the known class "
             f"{like!r}",
             UserWarning,
-            stacklevel=6,
+            stacklevel=_CALLER,
         )
 
 

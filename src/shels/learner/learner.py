@@ -108,20 +108,17 @@ class Learner:
         """Return class or novel for each input."""
         return self.detector.verdicts(self.seen(inputs))
 
-    def accommodate(
-        self, inputs: Tensor, label: Label, *, seed: int | None = None, features: Views | None = None
-    ) -> Learner:
-        """Return a learner that knows one class more, from inputs of that class alone; this one stays.
-
-        features: what `views` gave of these inputs, where that is known already.
-        """
-        return runtime.finished(self.accommodating(inputs, label, seed=seed, features=features))
-
     def accommodating(
         self, inputs: Tensor, label: Label, *, seed: int | None = None, features: Views | None = None
     ) -> Generator[Progress, None, Learner]:
-        """Do what `accommodate` does, reporting on the way."""
+        """Make a learner that knows one class more, from inputs of that class alone; this one stays.
+
+        Reports on the way; `accommodate` does the same in one call. features: what `views` gave of these
+        inputs, where that is known already.
+        """
         return changes.accommodating(self, inputs, label, seed=seed, features=features)
+
+    accommodate = runtime.to_end(accommodating)
 
     def unlearn(self, label: Label) -> Learner:
         """Return a learner that has forgotten a class, where the way of taking in classes allows it."""
@@ -166,20 +163,6 @@ class Learner:
         return Learner(**storage.load(Path(directory), runtime.device(device)))
 
 
-def learn(
-    samples: Samples,
-    settings: Settings,
-    *,
-    seed: int,
-    device: str | torch.device = "auto",
-    chain: nn.Sequential | None = None,
-    checkpoint: Path | None = None,
-) -> Learner:
-    """Run `learning` to its end and return the learner."""
-    work = learning(samples, settings, seed=seed, device=device, chain=chain, checkpoint=checkpoint)
-    return runtime.finished(work)
-
-
 def learning(
     samples: Samples,
     settings: Settings,
@@ -219,6 +202,9 @@ def learning(
     fit = yield from fitting(TrainingRequest(request, initial.loss, initial.settings, initial.after_step))
     yield Progress(fit.checks[-1].step, fit.checks[-1].step, stage="setting thresholds")
     return assembled(network, training, validation, preparation, settings, seed, fit)
+
+
+learn = runtime.to_end(learning)
 
 
 def _network(

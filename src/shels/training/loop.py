@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from shels.config import Precision, TrainingSettings
 from shels.errors import SettingsError, unknown_name
-from shels.runtime import finished
+from shels.runtime import finished, to_end
 from shels.training.checkpoints import Check, Checkpoint
 from shels.training.data import State, TrialData, TrialTraining
 from shels.training.losses import AfterStep, Loss, Objective
@@ -88,20 +88,6 @@ def fitting(request: TrainingRequest) -> Generator[Progress, None, Fit]:
     return result
 
 
-def fit_trials(
-    trials: Sequence[TrialTraining],
-    loss: Loss,
-    settings: TrainingSettings,
-    *,
-    after_step: AfterStep | None = None,
-    together: int | None = None,
-    precision: Precision = "float32",
-) -> list[Fit]:
-    """Run `training` to its end and return how each trial's went."""
-    work = training(trials, loss, settings, after_step=after_step, together=together, precision=precision)
-    return finished(work)
-
-
 def training(
     trials: Sequence[TrialTraining],
     loss: Loss,
@@ -147,6 +133,9 @@ def training(
         for trial in trials:
             trial.network.eval()
     return out
+
+
+fit_trials = to_end(training)
 
 
 def planned(network: nn.Module, data: TrialData, settings: TrainingSettings) -> int:
