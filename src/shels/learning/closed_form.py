@@ -39,6 +39,8 @@ class ClosedForm(LearningMethod):
     stores: ClassVar[Stores] = "statistics"
     frozen_features: ClassVar[bool] = True
     grows_head: ClassVar[bool] = False
+    rows_at_once: ClassVar[int] = 4096
+    """How many rows to score at once: in double precision they take room."""
 
     @abstractmethod
     def fitted(self, rows: Tensor, labels: Tensor) -> Memory:
@@ -76,7 +78,8 @@ class ClosedForm(LearningMethod):
     def naming(self, network: Network, memory: Memory) -> Naming:
         """Return the classifier's scores."""
         score = torch.no_grad()(self.scorer(placed(memory, network)))
-        return lambda views: score(self.rows(views))
+        size = self.rows_at_once
+        return lambda views: torch.cat([score(part) for part in torch.split(self.rows(views), size)])
 
     def drop(self, network: Network, memory: Memory, position: int) -> Accommodated:
         """Return the same network and the statistics without one class."""

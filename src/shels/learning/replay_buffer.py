@@ -20,8 +20,7 @@ from shels.learning.protocol import Memory
 from shels.runtime import generator
 
 NAMES = ("samples", "labels", "seen")
-"""What of a memory is about kept samples."""
-
+"""What of a memory is about samples."""
 
 LEAST = 10
 """Samples of a class that a share keeps at least; of a thousand images 1 % would be one of each class."""
@@ -41,23 +40,23 @@ def buffered_samples(memory: Memory, classes: int) -> Samples:
 
 
 def joined(memory: Memory, new: Samples) -> Samples:
-    """Return the kept samples and, after them, those of a new class, which has its label already."""
+    """Return the samples in the buffer and, after them, those of a new class, which has its label already."""
     old = buffered_samples(memory, len(new.classes) - 1)
     new = replace(new, inputs=in_form_of(new.inputs, old.inputs))
     inputs, labels = (torch.cat(pair) for pair in ((old.inputs, new.inputs), (old.labels, new.labels)))
     return Samples(inputs, labels, new.classes, origin=old.origin)
 
 
-def in_form_of(inputs: Tensor, kept: Tensor) -> Tensor:
-    """Return inputs in the form of those that were kept: their size, and bytes or values 0-1 as they are."""
-    if inputs.dtype == kept.dtype and inputs.shape[1:] == kept.shape[1:]:
+def in_form_of(inputs: Tensor, buffered: Tensor) -> Tensor:
+    """Return inputs in the form of those in the buffer: their size, and bytes or values 0-1 as they are."""
+    if inputs.dtype == buffered.dtype and inputs.shape[1:] == buffered.shape[1:]:
         return inputs
     values = inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs
     if inputs.ndim == 4:
-        values = fitted(values.float(), kept.shape[2:], "resize")
-    if kept.dtype == torch.uint8:
+        values = fitted(values.float(), buffered.shape[2:], "resize")
+    if buffered.dtype == torch.uint8:
         return (values * 255).round().clamp(0, 255).to(torch.uint8)
-    return values.to(kept.dtype)
+    return values.to(buffered.dtype)
 
 
 def room(settings: Gdumb | ShelsGdumb, seen: int, classes: int) -> int:

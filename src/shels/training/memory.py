@@ -23,10 +23,8 @@ def most_together(network: nn.Module, data: TrialData, settings: TrainingSetting
     """Return how many trials of a network to stack, from the memory that is free on its GPU; at least one."""
     device = next(network.parameters()).device
     free, _ = torch.cuda.mem_get_info(device)
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(
-        device
-    )  # torch's own, to be used again
-    return max(1, int(_SHARE * (free + kept) / bytes_of_trial(network, data, settings)))
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's own
+    return max(1, int(_SHARE * (free + unused) / bytes_of_trial(network, data, settings)))
 
 
 def bytes_of_trial(network: nn.Module, data: TrialData, settings: TrainingSettings) -> int:
