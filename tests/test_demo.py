@@ -20,6 +20,7 @@ from shels.data.streams import mixed_stream, paper_stream
 from shels.errors import ModelFileError
 from shels.learner.learner import Learner
 from shels.report.course import Witness, follow
+from shels.runtime import finished
 
 SEED = 3
 SHORT = replace(presets.DEFAULT, training=replace(presets.DEFAULT.training, steps=300))
@@ -30,7 +31,7 @@ def outcome(tmp_path_factory):
     """A demonstration with a short training: what it returned, where, and all it reported on the way."""
     out = tmp_path_factory.mktemp("demo") / "out"
     seen = []
-    result = demo.run(out, seed=SEED, device="cpu", settings=SHORT, progress=seen.append)
+    result = finished(demo.run(out, seed=SEED, device="cpu", settings=SHORT), each=seen.append)
     return result, out, seen
 
 

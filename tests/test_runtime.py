@@ -98,3 +98,46 @@ def test_what_is_no_random_state_is_refused(given):
         SettingsError, match="random_state must be None, a RandomState or an int of 0 or more"
     ):
         runtime.seed_from(given)
+
+
+def counting(most, log=None):
+    try:
+        yield from range(most)
+    finally:
+        if log is not None:
+            log.append("left")
+    return f"{most} in all"
+
+
+def test_a_generator_is_run_to_its_end_and_each_report_is_heard():
+    heard = []
+    assert runtime.finished(counting(3), each=heard.append) == "3 in all"
+    assert heard == [0, 1, 2]
+    assert runtime.to_end(counting)(2) == "2 in all"
+    assert runtime.to_end(counting).__name__ == "counting"
+
+
+def test_a_mapped_generator_yields_a_function_of_its_reports_and_returns_its_value():
+    heard = []
+    assert runtime.finished(runtime.mapped(counting(3), lambda n: n * n), each=heard.append) == "3 in all"
+    assert heard == [0, 1, 4]
+
+
+def test_leaving_a_mapped_generator_ends_what_it_follows():
+    log = []
+    work = runtime.mapped(counting(3, log), lambda number: number)
+    assert next(work) == 0
+    assert log == []
+    work.close()
+    assert log == ["left"]
+
+
+def test_what_a_generator_or_its_listener_raises_comes_through():
+    def failing():
+        yield 1
+        raise ValueError("spoiled")
+
+    with pytest.raises(ValueError, match="spoiled"):
+        runtime.finished(failing())
+    with pytest.raises(ZeroDivisionError):
+        runtime.finished(counting(3), each=lambda number: 1 / number)

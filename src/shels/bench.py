@@ -21,20 +21,19 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from shels import training
 from shels._version import __version__
 from shels.config import AcceptShare, Adam, NetworkSettings, Settings, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.detection.head import Head
-from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, NewClass
+from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass
 from shels.detection.registry import DETECTORS
 from shels.errors import SettingsError
 from shels.learner.learner import Learner
 from shels.model.networks import Network, Views, build
 from shels.runtime import device, generator
-from shels.training import loop as training
-from shels.training.batches import TrialData
-from shels.training.courses import TrialTraining
+from shels.training.data import TrialData, TrialTraining
 
 Work = Callable[[], object]
 
@@ -211,7 +210,7 @@ def accommodation(rounds: int) -> list[Measure]:
     net, _, gaussian = _detectors()
     learner, few = _learner(net, gaussian), _samples(500).inputs
     rows = Views(*(_spread(view, 6000) for view in learner.views(few)))
-    new, first = NewClass(lambda: rows), Views(*(view[:1] for view in rows))
+    new, first = LearnedClass(lambda: rows), Views(*(view[:1] for view in rows))
 
     def timed(what: str, work: Work) -> Measure:
         with warnings.catch_warnings(action="ignore"):  # random images are all alike, as it rightly says

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,11 @@ from shels.data.streams import mixed_stream, paper_stream
 from shels.errors import ModelFileError
 from shels.files import check_writable, write_whole
 from shels.learner import storage
-from shels.learner.learner import Learner, learn
+from shels.learner.learner import Learner, learning
 from shels.report import open_world
 from shels.report.course import Course, Witness, follow
 from shels.report.page import percent
-from shels.training.courses import Progress
+from shels.training import Progress
 
 KNOWN_COUNT = 7
 BATCH_SIZE = 100
@@ -35,14 +35,9 @@ _MARK = ".demo"  # the file that says that a home was made here, and may be repl
 
 
 def run(
-    out: Path,
-    *,
-    seed: int = 0,
-    device: str = "auto",
-    settings: Settings | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> dict[str, Any]:
-    """Run the demonstration and return its result.
+    out: Path, *, seed: int = 0, device: str = "auto", settings: Settings | None = None
+) -> Generator[Progress, None, dict[str, Any]]:
+    """Run the demonstration, report on the way, and return its result.
 
     `out` gets result.json, report.html, model (the first learner) and agent (the home of the one that went on
     learning); those of an earlier demonstration are replaced. settings: how to train; by default those of
@@ -56,10 +51,9 @@ def run(
     _check_home(out / "agent")
     check_writable(out)
     chosen = preset("default") if settings is None else settings
-    learner = learn(taught, chosen, seed=seed, device=device, progress=progress)
+    learner = yield from learning(taught, chosen, seed=seed, device=device)
     learner.save(out / "model")
-    if progress is not None:
-        progress(Progress(1, 1, stage="meeting new digits"))
+    yield Progress(1, 1, stage="meeting new digits")
     measures = learner.evaluate(known, novel)
     helped = with_help(learner, data, split, seed, _new_home(out / "agent", learner))
     open_world.write(

@@ -1,15 +1,23 @@
-"""Devices and random draws, chosen here and nowhere else."""
+"""Devices and random draws, chosen here and nowhere else; and how work that reports on its way is run."""
 
 from __future__ import annotations
 
 import hashlib
 import numbers
 import secrets
+from collections.abc import Callable, Generator, Iterator
+from functools import wraps
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 import torch
 
 from shels.errors import SettingsError
+
+Arguments = ParamSpec("Arguments")
+Other = TypeVar("Other")
+Report = TypeVar("Report")
+Value = TypeVar("Value")
 
 
 def device(name: str | torch.device = "auto") -> torch.device:
@@ -65,3 +73,66 @@ def seed_from(random_state: int | np.random.RandomState | None) -> int:
     raise SettingsError(
         f"random_state must be None, a RandomState or an int of 0 or more, got {random_state!r}"
     )
+
+
+class _Followed(Generic[Report, Value]):
+    """A generator to loop over; `value` is what it returned."""
+
+    value: Value
+
+    def __init__(self, work: Generator[Report, None, Value]) -> None:
+        self._work = work
+
+    def __iter__(self) -> Iterator[Report]:
+        self.value = yield from self._work
+
+
+def finished(work: Generator[Report, None, Value], each: Callable[[Report], object] | None = None) -> Value:
+    """Run a generator to its end and give what it returns. each: is called with all that it yields.
+
+    >>> def counting():
+    ...     yield "half"
+    ...     return 2
+    >>> finished(counting(), each=print)
+    half
+    2
+    """
+    followed = _Followed(work)
+    for report in followed:
+        if each is not None:
+            each(report)
+    return followed.value
+
+
+def to_end(function: Callable[Arguments, Generator[Any, None, Value]]) -> Callable[Arguments, Value]:
+    """Return what runs a generator function to its end and gives what it returns.
+
+    >>> def counting(most):
+    ...     yield from range(most)
+    ...     return f"{most} in all"
+    >>> to_end(counting)(3)
+    '3 in all'
+    """
+
+    @wraps(function)
+    def run(*given: Arguments.args, **named: Arguments.kwargs) -> Value:
+        return finished(function(*given, **named))
+
+    return run
+
+
+def mapped(
+    work: Generator[Report, None, Value], function: Callable[[Report], Other]
+) -> Generator[Other, None, Value]:
+    """Do what a generator does, and yield a function of what it yields.
+
+    >>> def counting():
+    ...     yield 1
+    ...     return 2
+    >>> list(mapped(counting(), lambda number: -number))
+    [-1]
+    """
+    followed = _Followed(work)
+    for report in followed:
+        yield function(report)
+    return followed.value

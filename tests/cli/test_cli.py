@@ -161,7 +161,7 @@ def save_and_die(self, *given):
     real(self, *given)
     os.kill(os.getpid(), signal.SIGKILL)
 
-real, checkpoints.Run.save = checkpoints.Run.save, save_and_die
+real, checkpoints.RunState.save = checkpoints.RunState.save, save_and_die
 sys.argv = ["shels", *sys.argv[1:]]
 main()
 """
@@ -191,16 +191,16 @@ def test_a_killed_training_goes_on_to_the_same_network(tmp_path):
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
     """A training of five epochs, stopped by Ctrl-C after the first, and what it said."""
-    from shels.training import courses
+    from shels.training import loop
 
-    def stop(self):
-        if self.run.step:
+    def stop(runs, *given):
+        if runs[0].state.step:
             raise KeyboardInterrupt
-        return real(self)
+        return real(runs, *given)
 
-    real = courses.Course.plan
+    real = loop._steps
     with monkeypatch.context() as patch:
-        patch.setattr(courses.Course, "plan", stop)
+        patch.setattr(loop, "_steps", stop)
         result = shels(*TRAIN, "--epochs", 5, "--out", tmp_path / "m")
     assert result.exit_code == 1
     return tmp_path / "m", result.stderr

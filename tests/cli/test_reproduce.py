@@ -20,8 +20,8 @@ from shels.cli.standing import Standing, document_of, duration, seeds, time_line
 from shels.data import sources
 from shels.experiments import engine
 from shels.experiments.catalogue import CATALOGUE
+from shels.experiments.engine import Advance
 from shels.experiments.methods import METHODS
-from shels.experiments.outcomes import Advance
 from shels.experiments.records import Records
 from shels.experiments.trials import LEARNING_MEASURES, MEASURES, TrialResult
 

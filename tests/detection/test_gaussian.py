@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shels.config import AcceptShare, Gaussian, MeanMinusSd
-from shels.detection.protocol import KnownSamples, Labelled, NewClass, rows_of
+from shels.detection.protocol import KnownSamples, Labelled, LearnedClass, rows_of
 from shels.detection.scores.gaussian import GaussianDetector
 from shels.errors import DataError
 from shels.model.networks import Views
@@ -37,7 +37,7 @@ def made(rule):
 
 
 def grown(detector, n, seed):
-    return detector.with_class(NewClass(lambda: drawn(labels_of(3, n=n), seed)))
+    return detector.with_class(LearnedClass(lambda: drawn(labels_of(3, n=n), seed)))
 
 
 def verdicts(detector, labels, seed=9):

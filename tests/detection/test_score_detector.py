@@ -10,7 +10,7 @@ import torch
 
 from shels.config import AcceptShare, MeanMinusSd
 from shels.detection.head import Head
-from shels.detection.protocol import Context, KnownSamples, Labelled, NewClass
+from shels.detection.protocol import Context, KnownSamples, Labelled, LearnedClass
 from shels.detection.registry import score
 from shels.detection.score_detector import ScoreDetector
 from shels.errors import AccommodationError, DataError, SettingsError, TrainingError
@@ -42,7 +42,7 @@ def detector(name, rule, training=None, held=None, naming=by_head):
 
 
 def grown(made, training, held_out, head=None, naming=None):
-    return made.with_class(NewClass(lambda: training, held_out, naming or by_means, head))
+    return made.with_class(LearnedClass(lambda: training, held_out, naming or by_means, head))
 
 
 def begun_anew(name, rule, stored, held_out, naming=None):
@@ -50,7 +50,7 @@ def begun_anew(name, rule, stored, held_out, naming=None):
     naming = naming or by_means
     head = Head(MEANS[: len(naming(stored.features)[0])], None, cosine=False)
     made = fitted(name, rule, stored, naming, head)
-    return made.with_class(NewClass(lambda: None, held_out, naming, head, lambda: stored))
+    return made.with_class(LearnedClass(lambda: None, held_out, naming, head, lambda: stored))
 
 
 def test_the_class_is_the_head_s_and_the_score_the_rival_s():
@@ -184,7 +184,7 @@ def test_what_a_pair_cannot_do_it_says_itself(change):
 
 def test_a_class_without_held_out_samples_is_refused():
     with pytest.raises(DataError, match="detector knn sets the threshold of a class on held-out samples"):
-        detector("knn", AcceptShare(0.9)).with_class(NewClass(lambda: fourth(9, 1)))
+        detector("knn", AcceptShare(0.9)).with_class(LearnedClass(lambda: fourth(9, 1)))
 
 
 def test_known_classes_lie_at_their_means_or_where_training_moves_features_at_the_rows_of_the_head():

@@ -20,7 +20,7 @@ from shels.detection.calibration import (
 )
 from shels.detection.head import Head
 from shels.detection.metrics import class_means
-from shels.detection.protocol import KnownSamples, Labelled, NewClass
+from shels.detection.protocol import KnownSamples, Labelled, LearnedClass
 from shels.detection.score_detector import ScoreDetector
 from shels.detection.scores.shels import Shels, class_scores
 from shels.errors import AccommodationError, DataError, SettingsError, TrainingError
@@ -172,7 +172,7 @@ def test_a_class_forgotten_takes_its_threshold_along_and_two_cannot_be_merged():
 def test_a_new_class_of_few_samples_takes_the_old_ones_relative_spread():
     detector = detector_of(AcceptShare(0.9), separated(400))
     head = Head(torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]), None, cosine=True)
-    new = NewClass(lambda: None, views_of(torch.tensor([[3.0, 3.0], [5.0, 5.0]])), head=head)
+    new = LearnedClass(lambda: None, views_of(torch.tensor([[3.0, 3.0], [5.0, 5.0]])), head=head)
     grown = detector.with_class(new)
     assert torch.equal(grown.thresholds[:2], detector.thresholds)
     about = torch.cat([row / row.mean() - 1 for row in detector.calibration.by_class]) * 1.5**0.5

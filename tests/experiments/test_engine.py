@@ -20,13 +20,15 @@ from shels.config import Adam, Gaussian, MeanMinusSd, Penalty
 from shels.data.sources import load_named
 from shels.data.splits import ClassSplit, split_data
 from shels.errors import DataError, TrainingError
-from shels.experiments import engine
+from shels.experiments import engine, preparing
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.methods import METHODS
 from shels.experiments.preparing import training_key
 from shels.experiments.records import Records
 from shels.experiments.trials import MEASURES
 from shels.learner.learner import learn
+from shels.runtime import mapped
+from shels.training import loop
 
 DIGITS = CATALOGUE["within/digits"]
 
@@ -61,18 +63,13 @@ def records(tmp_path):
 def trained(monkeypatch):
     """Return the sizes of the trainings that were asked for, and what their watchers heard."""
     sizes, heard = [], []
-    honest = engine.fit_trials
+    honest = loop.training
 
-    def count(trials, loss, settings, *, progress, **options):
+    def count(trials, *given, **options):
         sizes.append(len(trials))
+        return (yield from mapped(honest(trials, *given, **options), lambda now: heard.append(now) or now))
 
-        def watch(now):
-            heard.append(now)
-            progress(now)
-
-        return honest(trials, loss, settings, progress=watch, **options)
-
-    monkeypatch.setattr(engine, "fit_trials", count)
+    monkeypatch.setattr(loop, "training", count)
     return sizes, heard
 
 
@@ -331,14 +328,14 @@ def test_a_training_that_fails_leaves_the_other_trials_and_is_tried_again(record
 
 
 def test_a_trial_that_diverges_among_others_fails_alone(records, source, monkeypatch):
-    honest = engine.fit_trials
+    honest = loop.training
 
     def diverging(*given, **options):
-        first, second, third = honest(*given, **options)
+        first, second, third = yield from honest(*given, **options)
         return [first, replace(second, error=TrainingError("the loss became nan")), third]
 
-    monkeypatch.setattr(engine, "fit_trials", diverging)
-    monkeypatch.setattr(engine, "planned", lambda *given: 3)  # as a GPU would have it
+    monkeypatch.setattr(loop, "training", diverging)
+    monkeypatch.setattr(preparing, "planned", lambda *given: 3)  # as a GPU would have it
     trials = trials_of(count=3)
     advances = run(trials, records, source)
     assert [each for each in advances if each.kind == "failed"] == [
@@ -349,7 +346,7 @@ def test_a_trial_that_diverges_among_others_fails_alone(records, source, monkeyp
 
 
 def test_trials_with_novel_classes_of_several_sets_are_measured_side_by_side(records, source, monkeypatch):
-    monkeypatch.setattr(engine, "planned", lambda *given: 2)
+    monkeypatch.setattr(preparing, "planned", lambda *given: 2)
     first, second = trials_of("shels-gaussian", 2)
     second = replace(second, experiment="across/digits-other", novel_data="other")
     advances = run([first, second], records, source, most_together=2)

@@ -11,9 +11,12 @@ from shels.data.sources import load_named
 from shels.errors import AccommodationError, SettingsError
 from shels.experiments import engine, incremental
 from shels.experiments.catalogue import CATALOGUE
-from shels.experiments.methods import METHODS, start_of
+from shels.experiments.methods import METHODS, initial_training
+from shels.experiments.preparing import prepared
 from shels.experiments.records import Records
 from shels.learning.methods.fine_tune import FineTuneMethod
+from shels.runtime import finished
+from shels.training import fit as fit_network
 
 DIGITS = CATALOGUE["incremental/digits"]
 
@@ -86,10 +89,13 @@ def test_methods_that_train_alike_share_their_first_network(done):
     checks = {name: result.details["checks"] for name, result in done.items()}
     assert checks["gaussian"] == checks["slda"]
     assert checks["gaussian"] != checks["fine-tune"]  # an ordinary classifier
-    keys = {name: start_of(name, trials(name)[0].settings).key for name in ("gaussian", "proximal", "ags-cl")}
+    keys = {
+        name: initial_training(name, trials(name)[0].settings).key
+        for name in ("gaussian", "proximal", "ags-cl")
+    }
     assert len(set(keys.values())) == 3
     detection = CATALOGUE["within/digits"].trials(METHODS["shels"], 1)[0]
-    assert start_of("shels", detection.settings).key == keys["gaussian"]
+    assert initial_training("shels", detection.settings).key == keys["gaussian"]
 
 
 def test_detection_is_measured_before_each_class_comes(done):
@@ -113,14 +119,14 @@ def test_what_was_finished_before_the_end_is_not_done_again(tmp_path):
 
 
 def test_a_trial_that_cannot_take_a_class_in_fails_alone(tmp_path, monkeypatch):
-    lesson = FineTuneMethod.lesson
+    take_in = FineTuneMethod.take_in
 
-    def refusing(self, given):
-        if given.seed == 0:
+    def refusing(self, new):
+        if new.seed == 0:
             raise AccommodationError("not today")
-        return lesson(self, given)
+        return (yield from take_in(self, new))
 
-    monkeypatch.setattr(FineTuneMethod, "lesson", refusing)
+    monkeypatch.setattr(FineTuneMethod, "take_in", refusing)
     advances = run([*trials("fine-tune", 2), *trials("slda")], tmp_path)
     failed = [advance for advance in advances if advance.kind == "failed"]
     assert [(each.message, [t.seed for t in each.trials]) for each in failed] == [("not today", [0])]
@@ -130,16 +136,14 @@ def test_a_trial_that_cannot_take_a_class_in_fails_alone(tmp_path, monkeypatch):
     ]
 
 
-def test_lessons_of_one_shape_are_trained_together(monkeypatch):
-    walks = []
+def test_trainings_of_one_shape_are_run_together(monkeypatch):
+    trained = []
     for trial in trials("fine-tune", 2):
         data = load_named("digits")
-        training = engine.prepared([trial], data, data.train.inputs, data.train.inputs.device)
-        start = start_of(trial.method, trial.settings).first(training.network, training.settings)
-        fit = engine.fit_trials(
-            [engine.TrialTraining(training.network, training.data, 0)], start.loss, start.settings
-        )[0]
-        walks.append((trial, training, fit))
+        training = prepared([trial], data, data.train.inputs, data.train.inputs.device)
+        start = initial_training(trial.method, trial.settings).objective(training.network, training.settings)
+        fit = fit_network(training.network, start.loss, training.data, start.settings, seed=0)
+        trained.append(incremental.TrainedTrial(trial, training, fit))
     calls = []
     whole = incremental.fit_trials
 
@@ -149,10 +153,11 @@ def test_lessons_of_one_shape_are_trained_together(monkeypatch):
 
     monkeypatch.setattr(incremental, "fit_trials", counting)
     shares = []
-    found = incremental.learn_classes(walks, data, data.test.inputs, shares.append)
+    work = incremental.learn_classes(trained, data, data.test.inputs)
+    found = finished(work, each=shares.append)
     assert calls == [2, 2, 2]
     assert shares == pytest.approx([1 / 3, 2 / 3, 1])
-    assert set(found) == {trial.key for trial, _, _ in walks}
+    assert set(found) == {trial.key for trial, _, _ in trained}
 
 
 def test_a_way_of_detection_cannot_be_asked_to_learn():

@@ -7,12 +7,13 @@ from itertools import permutations
 import pytest
 import torch
 
-from shels.config import Penalty
+from shels.config import Gaussian, Penalty, Slda
 from shels.data.sources import load_named
 from shels.errors import AccommodationError, DataError, SettingsError
 from shels.learner.changes import LEAST_IMAGES
-from shels.learner.learner import Learner
+from shels.learner.learner import Learner, learn
 from shels.learner.pairing import detector_beside
+from shels.model.networks import Network
 
 
 @pytest.fixture(scope="module")
@@ -186,8 +187,32 @@ def test_images_of_another_kind_are_refused(learner, data, change, message):
 
 def test_images_of_a_known_class_given_as_new_warn(learner, data):
     images = of(data.test, 2)
-    with pytest.warns(UserWarning, match=r"\d+ of the 53 images given as 'two' look like the known class 2"):
+    known = r"\d+ of the 53 images given as 'two' look like the known class 2"
+    with pytest.warns(UserWarning, match=known) as warned:
         learner.accommodate(images, "two")
+    assert {each.filename for each in warned} == {__file__}  # where the caller can look
+
+
+@pytest.mark.parametrize("way", [Gaussian(), Slda()], ids=lambda way: way.kind)
+def test_an_image_passes_the_network_once_or_not_at_all_where_its_features_are_known(
+    digits, short_settings, data, monkeypatch, way
+):
+    brief = replace(short_settings.training, steps=50, check_every=50, patience=None)
+    learner = learn(digits[0], replace(short_settings, accommodation=way, training=brief), seed=0)
+    images, passed, whole = of(data.train, 6), [], Network.views
+
+    def counting(self, inputs):
+        passed.append(len(inputs))
+        return whole(self, inputs)
+
+    views = learner.views(images)
+    monkeypatch.setattr(Network, "views", counting)
+    once = learner.accommodate(images, 6)
+    assert sum(passed) == len(images) + 1  # one more, of zeros, tells how many features there are
+    passed.clear()
+    again = learner.accommodate(images, 6, features=views)
+    assert passed == []
+    assert equal(once, again, digits[2].inputs)
 
 
 def test_a_new_class_with_some_strays_does_not_warn(learner, data):

@@ -14,17 +14,18 @@ from shels.data.sources import load_named
 from shels.errors import AccommodationError, DataError
 from shels.learning import gaussian_replay as replay
 from shels.learning import protection
-from shels.learning.methods import penalty, proximal
+from shels.learning.methods import penalty
 from shels.learning.methods.penalty import change_penalty, masked, merged, penalty_loss, transfer_masks
 from shels.learning.methods.proximal import proximal_sparsity
 from shels.learning.protection import free_units, parts
-from shels.learning.protocol import Given, take_in, under
+from shels.learning.protocol import NewClass, take_in, train_alone, under
 from shels.learning.registry import method_of
 from shels.model.activations import WeightLayer, weight_layers
 from shels.model.chains import describe, rebuild
 from shels.model.networks import from_chain
-from shels.training.batches import Batch, TrialData
-from shels.training.loop import fit, shels_loss
+from shels.training.data import Batch, TrialData
+from shels.training.loop import fit
+from shels.training.losses import shels_loss
 
 TRAINING = TrainingSettings(Adam(1e-2), batch_size=16, steps=60, check_every=60)
 PREPARE = Preparation((6,))
@@ -67,11 +68,11 @@ def raw(network, inputs):
     return network.eval().features(inputs) @ network.head.weight.T
 
 
-def take(base, settings, samples=None, **options):
+def take(base, settings, samples=None):
     method = method_of(settings)
     memory = method.remember(base, known(), PREPARE)
     samples = cloud(3) if samples is None else samples
-    taken = take_in(method, Given(base, memory, samples, PREPARE, TRAINING, 1), **options)
+    taken = take_in(method, NewClass(base, memory, samples, PREPARE, TRAINING, 1))
     return method, memory, taken
 
 
@@ -83,7 +84,7 @@ def test_a_method_adds_one_row_and_leaves_what_it_was_given_untouched(base, sett
     before = {name: value.clone() for name, value in base.state_dict().items()}
     method, memory, taken = take(base, settings)
     kept = {name: value.clone() for name, value in memory.items()}
-    take_in(method, Given(base, memory, cloud(3), PREPARE, TRAINING, 1))
+    take_in(method, NewClass(base, memory, cloud(3), PREPARE, TRAINING, 1))
     assert taken.network.head.weight.shape[0] == 4
     assert all(torch.equal(value, before[name]) for name, value in base.state_dict().items())
     assert all(torch.equal(memory[name], value) for name, value in kept.items())
@@ -109,7 +110,7 @@ def test_a_method_gives_the_same_from_the_same_seed_and_takes_in_a_second_class(
     assert all(
         torch.equal(value, two.network.state_dict()[name]) for name, value in one.network.state_dict().items()
     )
-    more = take_in(method, Given(one.network, one.memory, cloud(4), PREPARE, TRAINING, 1))
+    more = take_in(method, NewClass(one.network, one.memory, cloud(4), PREPARE, TRAINING, 1))
     assert more.network.head.weight.shape[0] == 5
     assert all(value.isfinite().all() for value in more.network.state_dict().values())
 
@@ -135,9 +136,10 @@ def test_a_new_class_of_few_samples_can_be_taken_in(base, settings, n):
     assert all(value.isfinite().all() for value in taken.memory.values())
 
 
-def test_progress_is_told(base):
-    seen = []
-    take(base, METHODS[2], progress=seen.append)
+def test_progress_is_reported_to_the_last_step(base):
+    method = method_of(METHODS[2])
+    new = NewClass(base, method.remember(base, known(), PREPARE), cloud(3), PREPARE, TRAINING, 1)
+    seen = list(train_alone(method.take_in(new)))
     assert seen[-1].step == seen[-1].steps == 30
     assert seen[-1].check.validation_loss is None
 
@@ -232,7 +234,7 @@ def test_penalty_cannot_grow_a_network_without_linear_layers():
     method = method_of(Penalty(grow=2))
     memory = method.remember(network, samples, Preparation((1, 4, 4)))
     with pytest.raises(AccommodationError, match="no linear layer"):
-        take_in(method, Given(network, memory, samples.only(("a",)), Preparation((1, 4, 4)), TRAINING, 0))
+        take_in(method, NewClass(network, memory, samples.only(("a",)), Preparation((1, 4, 4)), TRAINING, 0))
 
 
 # Proximal ----------------------------------------------------------------------------------------------
@@ -255,7 +257,7 @@ def test_protected_weights_are_bit_identical_and_old_scores_the_same(base):
     assert torch.equal(taken.network.body[0].weight, base.body[0].weight)
     inputs = torch.cat([known().inputs, cloud(3).inputs])
     assert torch.allclose(raw(taken.network, inputs)[:, :3], raw(base, inputs), atol=1e-6)
-    again = take_in(method, Given(taken.network, taken.memory, cloud(4), PREPARE, TRAINING, 2))
+    again = take_in(method, NewClass(taken.network, taken.memory, cloud(4), PREPARE, TRAINING, 2))
     assert torch.allclose(raw(again.network, inputs)[:, :4], raw(taken.network, inputs), atol=1e-6)
 
 
@@ -278,7 +280,7 @@ def test_protection_holds_at_every_step(base, monkeypatch):
 
         return after_step
 
-    monkeypatch.setattr(proximal, "protected", watch)
+    monkeypatch.setattr(protection, "protected", watch)
     take(base, METHODS[3])
     assert len(seen) == 30
     assert all(seen)
@@ -330,7 +332,7 @@ def test_dropping_a_class_brings_back_the_old_scores_and_frees_its_units(base):
     assert torch.allclose(raw(dropped.network, known().inputs), raw(base, known().inputs), atol=1e-6)
     assert dropped.memory["gaussian.mean"].shape[0] == 3
     assert dropped.report["free_units"]["after"]["body.4"] >= 8
-    again = take_in(method, Given(dropped.network, dropped.memory, cloud(4), PREPARE, TRAINING, 2))
+    again = take_in(method, NewClass(dropped.network, dropped.memory, cloud(4), PREPARE, TRAINING, 2))
     assert again.report["grown_units"] <= 8  # the freed units are used again
 
 
@@ -350,7 +352,9 @@ def test_a_network_of_convolutions_alone_learns_a_row_on_its_features():
     samples = Samples(torch.rand(8, 1, 4, 4), torch.arange(8) % 2, ("a", "b"))
     method = method_of(Proximal(steps=5))
     memory = method.remember(network, samples, Preparation((1, 4, 4)))
-    taken = take_in(method, Given(network, memory, samples.only(("a",)), Preparation((1, 4, 4)), TRAINING, 0))
+    taken = take_in(
+        method, NewClass(network, memory, samples.only(("a",)), Preparation((1, 4, 4)), TRAINING, 0)
+    )
     assert taken.report["grown_units"] == 0
     assert torch.equal(taken.network.head.weight[:2], network.head.weight)
 
@@ -363,7 +367,7 @@ def test_a_network_of_one_hidden_layer_draws_its_inputs_which_may_be_negative():
     method = method_of(METHODS[2])
     memory = method.remember(network, known(), prepare)
     assert replay.draw(under("gaussian.", memory), 50).min() < -0.5
-    taken = take_in(method, Given(network, memory, cloud(3), prepare, TRAINING, 0))
+    taken = take_in(method, NewClass(network, memory, cloud(3), prepare, TRAINING, 0))
     assert taken.report["free_units"]["before"].keys() == {"body.0"}
     inputs = prepare(known().inputs)
     assert torch.allclose(raw(taken.network, inputs)[:, :3], raw(network, inputs), atol=1e-6)
@@ -436,7 +440,7 @@ def test_a_novel_digit_is_learned_and_old_digits_are_kept(digits, learner):
     method = method_of(Proximal())
     memory = method.remember(learner.network, train, learner.preparation)
     taken = take_in(
-        method, Given(learner.network, memory, new.train.only((6,)), learner.preparation, TRAINING, 0)
+        method, NewClass(learner.network, memory, new.train.only((6,)), learner.preparation, TRAINING, 0)
     )
     old_inputs, new_inputs = (learner.preparation(s.inputs) for s in (test, new.test.only((6,))))
     before = raw(learner.network, old_inputs)
@@ -453,7 +457,7 @@ def test_penalty_runs_on_the_digits(digits, learner):
     memory = method.remember(learner.network, digits[0], learner.preparation)
     new = load_named("digits").train.only((6,))
     taken = take_in(
-        method, Given(learner.network, memory, new, learner.preparation, learner.settings.training, 0)
+        method, NewClass(learner.network, memory, new, learner.preparation, learner.settings.training, 0)
     )
     assert taken.network.head.weight.shape == (5, 136)
     assert taken.report["grown_units"] == 8

@@ -41,12 +41,13 @@ from shels.errors import AccommodationError
 from shels.files import to_bytes
 from shels.learner.learner import Learner, learn
 from shels.learning import gaussian_replay as replay
-from shels.learning.protocol import Given, Lesson, take_in, train, views_of
+from shels.learning.protocol import NewClass, take_in, views_of
 from shels.learning.registry import LEARNERS, method_of
 from shels.model.growth import copied
 from shels.model.networks import Views, from_chain
-from shels.training.batches import TrialData
-from shels.training.loop import fit, fit_trials
+from shels.runtime import finished
+from shels.training.data import TrialData
+from shels.training.loop import fit, fit_trials, fitting
 
 WIDTH, KNOWN, EACH = 8, 3, 40
 PREPARE = Preparation((WIDTH,))
@@ -116,7 +117,7 @@ def beginner(head, seed=0):
 def trained(way, seed=0):
     """Return a network that the way's first training has taught the first classes, which stays as it is."""
     network = beginner("linear" if LEARNERS[way.kind].standard else "cosine", seed)
-    first, data = method_of(way).first(network, TRAINING), TrialData.of(clouds(seed=seed), None, PREPARE)
+    first, data = method_of(way).initial(network, TRAINING), TrialData.of(clouds(seed=seed), None, PREPARE)
     fit(network, first.loss, data, first.settings, seed=seed, after_step=first.after_step)
     return network
 
@@ -132,7 +133,7 @@ def begun(way, seed=0):
 def taught(way, position, before, *, n=EACH, seed=1):
     """Return the network and memory that know the class at this position of the toy, too."""
     samples = cloud(position, n)
-    return take_in(method_of(way), Given(before.network, before.memory, samples, PREPARE, TRAINING, seed))
+    return take_in(method_of(way), NewClass(before.network, before.memory, samples, PREPARE, TRAINING, seed))
 
 
 @cache
@@ -216,7 +217,7 @@ def test_taking_a_class_in_leaves_the_network_and_memory_that_were_given_bit_for
     weights = {name: value.clone() for name, value in now.network.state_dict().items()}
     memory = {name: value.clone() for name, value in now.memory.items()}
     inputs = samples.inputs.clone()
-    new = take_in(method_of(way), Given(now.network, now.memory, samples, PREPARE, TRAINING, 1))
+    new = take_in(method_of(way), NewClass(now.network, now.memory, samples, PREPARE, TRAINING, 1))
     assert same(now.network.state_dict(), weights)
     assert same(now.memory, memory)
     assert torch.equal(samples.inputs, inputs)
@@ -228,7 +229,7 @@ def test_taking_a_class_in_leaves_the_network_and_memory_that_were_given_bit_for
 
 def test_the_first_training_teaches_the_first_classes(way, method):
     now = begun(way)
-    first = method.first(now.network, TRAINING)
+    first = method.initial(now.network, TRAINING)
     assert first.settings.steps == TRAINING.steps
     for position in range(KNOWN):
         assert rightly(way, now, cloud(position, seed=7), position) > 0.9
@@ -289,7 +290,7 @@ def test_the_same_seed_gives_the_same_to_the_bit_and_another_seed_another_networ
     again, other = taught(way, KNOWN, begun(way)), taken(way, seed=2)
     assert same(again.network.state_dict(), taken(way).network.state_dict())
     assert same(again.memory, taken(way).memory)
-    trains = isinstance(lesson_of(way), Lesson)
+    trains = request_of(way) is not None
     assert same(other.network.state_dict(), taken(way).network.state_dict()) != trains
     assert trains or same(other.memory, taken(way).memory)
 
@@ -335,23 +336,24 @@ def test_a_dropped_class_is_never_named_again_or_the_method_says_what_to_do(way,
 # Trials together ---------------------------------------------------------------------------------------
 
 
-def lesson_of(way, seed=1, n=EACH):
+def request_of(way, seed=1, n=EACH):
     now = begun(way, seed % 2)
     few = replace(TRAINING, steps=20, check_every=20)
-    return method_of(way).lesson(Given(now.network, now.memory, cloud(KNOWN, n, seed), PREPARE, few, seed))
+    new = NewClass(now.network, now.memory, cloud(KNOWN, n, seed), PREPARE, few, seed)
+    return next(method_of(way).take_in(new), None)
 
 
-def test_a_lesson_stacked_with_another_seeds_comes_to_the_same_as_alone(way, monkeypatch):
+def test_a_training_stacked_with_another_seeds_comes_to_the_same_as_alone(way, monkeypatch):
     """Two networks, two sets of samples: what is particular to a trial must be in its state."""
     if isinstance(way, Proximal):
         way = replace(way, grow=4)  # as many as are free in both: what grows apart cannot be stacked
-    if not isinstance(lesson_of(way), Lesson):
+    if request_of(way) is None:
         assert not method_of(way).grows_head
         return
     monkeypatch.setattr(replay, "draw", _middle)  # draws are others in a stack
-    alone, stacked, untouched = ([lesson_of(way, seed, 33 + seed) for seed in (0, 1)] for _ in range(3))
+    alone, stacked, untouched = ([request_of(way, seed, 33 + seed) for seed in (0, 1)] for _ in range(3))
     for each in alone:
-        train(each)
+        finished(fitting(each))
     one, trials = stacked[0], [each.trial for each in stacked]
     assert one.settings == stacked[1].settings
     went = fit_trials(trials, one.loss, one.settings, after_step=one.after_step, together=2)
@@ -378,7 +380,7 @@ def test_a_class_taken_in_on_a_gpu_is_named_as_on_the_cpu(way, method):
     there = copied(begun(way).network).cuda()
     prepare, test = PREPARE.to(torch.device("cuda")), clouds(KNOWN + 1, seed=7)
     memory = method.remember(there, clouds(), prepare)
-    new = take_in(method, Given(there, memory, cloud(KNOWN), prepare, TRAINING, 1))
+    new = take_in(method, NewClass(there, memory, cloud(KNOWN), prepare, TRAINING, 1))
     assert new.network.head.weight.is_cuda
     found = method.naming(new.network, new.memory)(views_of(new.network, test, prepare))
     wanted = scores(way, taken(way), test)
@@ -407,13 +409,15 @@ def sharing():
     """Return a training that is done once for all learners whose first training is the same."""
     done = {}
 
-    def shared(network, loss, data, settings, **options):
-        key = (tuple(network.state_dict()), str(settings), options["after_step"] is None)
+    def shared(request):
+        network = request.trial.network
+        key = (tuple(network.state_dict()), str(request.settings), request.after_step is None)
         if key not in done:
-            done[key] = fit(network, loss, data, settings, **options), copied(network).state_dict()
-        went, weights = done[key]
+            done[key] = finished(fitting(request)), copied(network).state_dict()
+        result, weights = done[key]
         network.load_state_dict(weights)
-        return went
+        yield from ()
+        return result
 
     return shared
 
@@ -425,7 +429,7 @@ def numbers(measures):
 
 @pytest.mark.filterwarnings("ignore:.*look like the known class", "ignore:.*held-out")
 def test_digits_are_learned_judged_saved_and_loaded(way, pictures, sharing, monkeypatch, tmp_path):
-    monkeypatch.setattr(shels.learner.learner, "fit", sharing)
+    monkeypatch.setattr(shels.learner.learner, "fitting", sharing)
     short = BRIEF | {"epochs": 31 if way.kind == "gdumb" else 2}
     brief = replace(way, **{name: value for name, value in short.items() if hasattr(way, name)})
     settings = with_learner(SHORT, brief, standard=LEARNERS[way.kind].standard)

@@ -20,7 +20,7 @@ from shels.files import read_tensors, to_bytes
 from shels.learning.methods import ranpac
 from shels.learning.methods.fecam import correlations
 from shels.learning.methods.slda import discriminant
-from shels.learning.protocol import Given, take_in
+from shels.learning.protocol import NewClass, take_in
 from shels.learning.registry import method_of
 from shels.model.networks import from_chain
 
@@ -156,7 +156,7 @@ def samples(classes):
 def test_a_network_that_stays_as_it_is_names_old_and_new_classes(network, settings, features):
     method = method_of(replace(settings, features=features))
     memory = method.remember(network, samples([0, 1, 2]), PREPARE)
-    taken = take_in(method, Given(network, memory, samples([3]), PREPARE, TRAINING, 0))
+    taken = take_in(method, NewClass(network, memory, samples([3]), PREPARE, TRAINING, 0))
     assert taken.network is network
     new, wanted = toy(4, seed=1)
     with torch.no_grad():
@@ -171,7 +171,7 @@ def test_a_class_without_samples_is_refused(network, settings):
     memory = method.remember(network, samples([0, 1]), PREPARE)
     nothing = samples([3]).take(torch.zeros(0, dtype=torch.int64))
     with pytest.raises(DataError, match="no sample of the new class"):
-        take_in(method, Given(network, memory, nothing, PREPARE, TRAINING, 0))
+        take_in(method, NewClass(network, memory, nothing, PREPARE, TRAINING, 0))
 
 
 @pytest.mark.parametrize("settings", [Maha(), Slda(), Ranpac(projections=16)], ids=lambda each: each.kind)

@@ -26,14 +26,14 @@ from shels.learning.methods.ags_cl import (
 )
 from shels.learning.methods.ewc import elastic_penalty, fisher, own_labels
 from shels.learning.methods.lwf import distillation
-from shels.learning.protocol import Given, take_in, under
+from shels.learning.protocol import NewClass, take_in, under
 from shels.learning.registry import method_of
 from shels.model.activations import WeightLayer, total_sums, weight_layers
 from shels.model.networks import Views, build, from_chain
-from shels.runtime import generator
-from shels.training.batches import Batch, TrialData
-from shels.training.loop import fit, fit_trials, shels_loss
-from shels.training.losses import PADDING
+from shels.runtime import finished, generator
+from shels.training.data import Batch, TrialData
+from shels.training.loop import fit, fit_trials, fitting
+from shels.training.losses import PADDING, shels_loss
 
 TRAINING = TrainingSettings(Adam(1e-2), batch_size=16, steps=60, check_every=60)
 PREPARE = Preparation((6,))
@@ -86,14 +86,14 @@ def learn(network, settings, samples=None):
     method = method_of(settings)
     memory = method.remember(network, known(), PREPARE)
     samples = cloud(3) if samples is None else samples
-    return method, memory, take_in(method, Given(network, memory, samples, PREPARE, TRAINING, 1))
+    return method, memory, take_in(method, NewClass(network, memory, samples, PREPARE, TRAINING, 1))
 
 
-def lesson_of(network, settings, samples=None, seed=1):
+def request_of(network, settings, samples=None, seed=1):
     method = method_of(settings)
     memory = method.remember(network, known(), PREPARE)
     samples = cloud(3) if samples is None else samples
-    return method.lesson(Given(network, memory, samples, PREPARE, TRAINING, seed))
+    return next(method.take_in(NewClass(network, memory, samples, PREPARE, TRAINING, seed)))
 
 
 @torch.no_grad()
@@ -101,9 +101,9 @@ def accuracy(network, samples):
     return float((network.eval()(samples.inputs).argmax(dim=1) == samples.labels).float().mean())
 
 
-def in_float64(lesson):
-    state = {name: value.double() for name, value in lesson.trial.state.items()}
-    return replace(lesson, trial=replace(lesson.trial, network=lesson.trial.network.double(), state=state))
+def in_float64(request):
+    state = {name: value.double() for name, value in request.trial.state.items()}
+    return replace(request, trial=replace(request.trial, network=request.trial.network.double(), state=state))
 
 
 def params_of(network):
@@ -121,8 +121,8 @@ def test_a_method_adds_a_row_and_leaves_what_it_was_given_untouched(bases, setti
     method = method_of(settings)
     memory = method.remember(network, known(), PREPARE)
     kept = {name: value.clone() for name, value in memory.items()}
-    taken = take_in(method, Given(network, memory, cloud(3), PREPARE, TRAINING, 1))
-    again = take_in(method, Given(taken.network, taken.memory, cloud(4), PREPARE, TRAINING, 1))
+    taken = take_in(method, NewClass(network, memory, cloud(3), PREPARE, TRAINING, 1))
+    again = take_in(method, NewClass(taken.network, taken.memory, cloud(4), PREPARE, TRAINING, 1))
     assert (len(taken.network.head.weight), len(again.network.head.weight)) == (4, 5)
     assert all(torch.equal(value, before[name]) for name, value in network.named_parameters())
     assert set(memory) == set(kept) == set(taken.memory)
@@ -161,14 +161,16 @@ def pictures(position, n):
     return Samples(inputs, torch.zeros(n, dtype=torch.int64), (position,))
 
 
-def picture_lesson(settings, seed):
+def picture_request(settings, seed):
     network = build(NetworkSettings("small", head="linear"), (1, 8, 8), 2, seed)
     with torch.no_grad():
         network.body[0].bias[:5] = -50  # silent channels
         network.body[9].bias[:7] = -50
     method, prepare = method_of(settings), Preparation((1, 8, 8))
     memory = method.remember(network, pictures(0, 9), prepare)
-    return method.lesson(Given(network, memory, pictures(3, 18 + 3 * seed), prepare, TRAINING, seed))
+    return next(
+        method.take_in(NewClass(network, memory, pictures(3, 18 + 3 * seed), prepare, TRAINING, seed))
+    )
 
 
 @EVERY
@@ -179,9 +181,9 @@ def test_lessons_are_the_same_alone_and_stacked(base, settings, images):
     for together in (None, 2):
         lessons = [
             in_float64(
-                picture_lesson(settings, seed)
+                picture_request(settings, seed)
                 if images
-                else lesson_of(base, settings, cloud(3 + seed, 37 + 6 * seed), seed)
+                else request_of(base, settings, cloud(3 + seed, 37 + 6 * seed), seed)
             )
             for seed in (0, 1)
         ]
@@ -197,12 +199,12 @@ def test_lessons_are_the_same_alone_and_stacked(base, settings, images):
 
 @EVERY
 def test_samples_that_are_not_there_change_no_loss(base, settings):
-    lesson = in_float64(lesson_of(base, settings))
-    params = {name: value + 0.05 for name, value in params_of(lesson.trial.network).items()}
+    request = in_float64(request_of(base, settings))
+    params = {name: value + 0.05 for name, value in params_of(request.trial.network).items()}
     inputs, labels = cloud(3, 7).inputs.double(), torch.full((7,), 3)
-    alone = lesson.loss(params, Batch(inputs, labels), lesson.trial.state)
+    alone = request.loss(params, Batch(inputs, labels), request.trial.state)
     padded = Batch(torch.cat([inputs, inputs[:3] * 9]), torch.cat([labels, torch.full((3,), PADDING)]))
-    assert float(lesson.loss(params, padded, lesson.trial.state)) == pytest.approx(float(alone), rel=1e-12)
+    assert float(request.loss(params, padded, request.trial.state)) == pytest.approx(float(alone), rel=1e-12)
 
 
 @EVERY
@@ -210,7 +212,7 @@ def test_the_sparsity_of_shels_plays_no_role_in_a_lesson(base, settings):
     method = method_of(settings)
     memory = method.remember(base, known(), PREPARE)
     one, two = (
-        take_in(method, Given(base, memory, cloud(3), PREPARE, replace(TRAINING, alpha=alpha), 1))
+        take_in(method, NewClass(base, memory, cloud(3), PREPARE, replace(TRAINING, alpha=alpha), 1))
         for alpha in (0.0, 5.0)
     )
     assert torch.equal(one.network.head.weight, two.network.head.weight)
@@ -228,12 +230,12 @@ def test_fine_tuning_learns_the_new_class_and_forgets_the_old_ones(base):
 
 
 def test_fine_tuning_descends_cross_entropy_on_the_new_class_alone(base):
-    lesson = in_float64(lesson_of(base, FineTune()))
-    network, inputs = lesson.trial.network, cloud(3).inputs.double()
-    value = lesson.loss(params_of(network), Batch(inputs, torch.full((40,), 3)), {})
+    request = in_float64(request_of(base, FineTune()))
+    network, inputs = request.trial.network, cloud(3).inputs.double()
+    value = request.loss(params_of(network), Batch(inputs, torch.full((40,), 3)), {})
     log_p = torch.log_softmax(network(inputs), dim=1).detach()
     assert float(value) == pytest.approx(-float(log_p[:, 3].mean()), rel=1e-12)
-    assert lesson.trial.data.training.labels.unique().tolist() == [3]
+    assert request.trial.data.training.labels.unique().tolist() == [3]
 
 
 # LwF ---------------------------------------------------------------------------------------------------
@@ -249,9 +251,9 @@ def test_distillation_of_hand_worked_values():
 
 def test_lwf_loss_is_that_of_numpy(base):
     settings = Lwf(strength=0.7, temperature=3.0)
-    lesson = in_float64(lesson_of(base, settings))
-    network, inputs = lesson.trial.network, cloud(3).inputs.double()
-    old = lesson_of(base, settings).trial.state
+    request = in_float64(request_of(base, settings))
+    network, inputs = request.trial.network, cloud(3).inputs.double()
+    old = request_of(base, settings).trial.state
     with torch.no_grad():
         for value in network.parameters():
             value.mul_(1.1)
@@ -265,17 +267,17 @@ def test_lwf_loss_is_that_of_numpy(base):
 
     new_class = -np.log(softmax(scores)[:, 3]).mean()
     kept = -(softmax(answers / 3) * np.log(softmax(scores[:, :3] / 3))).sum(axis=1).mean()
-    value = lesson.loss(params_of(network), Batch(inputs, torch.full((40,), 3)), lesson.trial.state)
+    value = request.loss(params_of(network), Batch(inputs, torch.full((40,), 3)), request.trial.state)
     assert float(value) == pytest.approx(new_class + 0.7 * kept, rel=1e-6)
 
 
 def test_lwf_asks_its_teacher_without_dropout():
     chain = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Dropout(0.5))
     network = from_chain(chain, (6,), "linear", 3, seed=0)
-    lesson = lesson_of(network, Lwf(strength=1.0))
-    lesson.trial.network.eval()  # leaves the teacher as the only one that could drop anything
+    request = request_of(network, Lwf(strength=1.0))
+    request.trial.network.eval()  # leaves the teacher as the only one that could drop anything
     batch = Batch(cloud(3).inputs, torch.full((40,), 3))
-    one, two = (lesson.loss(params_of(lesson.trial.network), batch, lesson.trial.state) for _ in range(2))
+    one, two = (request.loss(params_of(request.trial.network), batch, request.trial.state) for _ in range(2))
     assert torch.equal(one, two)
 
 
@@ -355,14 +357,14 @@ def test_the_elastic_penalty_of_hand_worked_values():
 
 
 def test_ewc_loss_is_cross_entropy_and_the_strength_times_the_penalty(base):
-    lesson = in_float64(lesson_of(base, Ewc(strength=3.0)))
-    network, state = lesson.trial.network, lesson.trial.state
+    request = in_float64(request_of(base, Ewc(strength=3.0)))
+    network, state = request.trial.network, request.trial.state
     params = {name: value + 0.1 for name, value in params_of(network).items()}
     batch = Batch(cloud(3).inputs.double(), torch.full((40,), 3))
     plain = F.cross_entropy(torch.func.functional_call(network, params, (batch.inputs,)), batch.labels)
     information = under("fisher/", state)
     cost = 1.5 * sum(float(value.sum()) * 0.1**2 for value in information.values())
-    assert float(lesson.loss(params, batch, state)) == pytest.approx(float(plain) + cost, rel=1e-9)
+    assert float(request.loss(params, batch, state)) == pytest.approx(float(plain) + cost, rel=1e-9)
     assert not information["head.weight"][3].any()
     assert not information["head.bias"][3].any()
     assert information["head.weight"][:3].any()
@@ -468,9 +470,9 @@ def test_the_first_training_clears_nodes_exactly_and_the_network_still_learns():
     chain = nn.Sequential(nn.Linear(6, 40), nn.ReLU(), nn.Linear(40, 30), nn.ReLU())
     network = from_chain(chain, (6,), "linear", 3, seed=0)
     method = method_of(AgsCl(mu=0.5))
-    first = method.first(network, replace(TRAINING, steps=250))
+    first = method.initial(network, replace(TRAINING, steps=250))
     assert first.settings.alpha == 0
-    assert method.about_first() != method_of(AgsCl(mu=0.2)).about_first()
+    assert method.about_initial() != method_of(AgsCl(mu=0.2)).about_initial()
     data = TrialData.of(known(), None, PREPARE)
     fit(network, first.loss, data, first.settings, seed=0, after_step=first.after_step)
     rows = torch.cat([network.body[2].weight, network.body[2].bias[:, None]], dim=1)
@@ -501,10 +503,10 @@ def test_importance_fades_and_the_new_classes_is_added(base):
 
 
 def test_a_huge_pull_keeps_used_nodes_at_exactly_their_old_values(base):
-    lesson = lesson_of(base, AgsCl(epochs=3, rate_divisor=1, mu=0.0, lam=1e12, refresh=1.0))
-    before = params_of(lesson.trial.network)
-    run(lesson)
-    after, state = params_of(lesson.trial.network), lesson.trial.state
+    request = request_of(base, AgsCl(epochs=3, rate_divisor=1, mu=0.0, lam=1e12, refresh=1.0))
+    before = params_of(request.trial.network)
+    run(request)
+    after, state = params_of(request.trial.network), request.trial.state
     for layer in weight_layers(base)[:-1]:
         used = state[f"importance/{layer.units}"] > 0
         assert used.any()
@@ -514,51 +516,42 @@ def test_a_huge_pull_keeps_used_nodes_at_exactly_their_old_values(base):
     assert not torch.equal(after["body.4.weight"][unused], before["body.4.weight"][unused])
 
 
-def run(lesson):
-    trial = lesson.trial
-    return fit(
-        trial.network,
-        lesson.loss,
-        trial.data,
-        lesson.settings,
-        seed=trial.seed,
-        state=trial.state,
-        after_step=lesson.after_step,
-    )
+def run(request):
+    return finished(fitting(request))
 
 
 def test_a_strong_sparsity_brings_unused_nodes_to_exactly_zero(base):
-    lesson = lesson_of(base, AgsCl(epochs=2, rate_divisor=1, mu=1e6, lam=0.0, refresh=1.0))
-    unused = lesson.trial.state["importance/body.2"] == 0
-    assert lesson.trial.network.body[2].weight[unused].all()  # fresh weights, where training starts
-    run(lesson)
-    network = lesson.trial.network
+    request = request_of(base, AgsCl(epochs=2, rate_divisor=1, mu=1e6, lam=0.0, refresh=1.0))
+    unused = request.trial.state["importance/body.2"] == 0
+    assert request.trial.network.body[2].weight[unused].all()  # fresh weights, where training starts
+    run(request)
+    network = request.trial.network
     assert not network.body[2].weight[unused].any()
     assert not network.body[2].bias[unused].any()
     assert network.body[2].weight[~unused].any(dim=1).all()
 
 
 def test_masks_and_old_rows_of_the_head_hold_at_every_step(base):
-    lesson = lesson_of(base, AgsCl(epochs=3, rate_divisor=1, lam=0.1))
+    request = request_of(base, AgsCl(epochs=3, rate_divisor=1, lam=0.1))
     seen = []
 
     def watch(params, state):
-        new = lesson.after_step(params, state)
+        new = request.after_step(params, state)
         masks = under("mask/", state)
         seen.append(all(not new[name][mask == 0].any() for name, mask in masks.items()))
         seen.append(torch.equal(new["head.weight"][:-1], state["before/head.weight"][:-1]))
         seen.append(torch.equal(new["head.bias"][:-1], state["before/head.bias"][:-1]))
         return new
 
-    assert (lesson.trial.state["mask/body.4.weight"] == 0).any()
-    run(replace(lesson, after_step=watch))
+    assert (request.trial.state["mask/body.4.weight"] == 0).any()
+    run(replace(request, after_step=watch))
     assert len(seen) == 3 * 9
     assert all(seen)
     old = base.head.weight.detach().clone()
-    old[:, lesson.trial.state["importance/body.4"] == 0] = 0
-    assert torch.equal(lesson.trial.network.head.weight[:3], old)
-    assert torch.equal(lesson.trial.network.head.bias[:3], base.head.bias)
-    assert not torch.equal(lesson.trial.network.head.bias[3], torch.tensor(0.0))
+    old[:, request.trial.state["importance/body.4"] == 0] = 0
+    assert torch.equal(request.trial.network.head.weight[:3], old)
+    assert torch.equal(request.trial.network.head.bias[:3], base.head.bias)
+    assert not torch.equal(request.trial.network.head.bias[3], torch.tensor(0.0))
 
 
 @pytest.mark.parametrize("images", [False, True])
@@ -607,7 +600,7 @@ def test_the_network_given_back_is_cleared_and_old_classes_are_answered_as_befor
     assert int(taken.memory["lessons"]) == 1
     again = take_in(
         method_of(AgsCl(epochs=1, lam=1e12)),
-        Given(taken.network, taken.memory, cloud(4), PREPARE, TRAINING, 1),
+        NewClass(taken.network, taken.memory, cloud(4), PREPARE, TRAINING, 1),
     )
     with torch.no_grad():
         same = again.network(known().inputs)[:, :4]

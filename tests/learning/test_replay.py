@@ -29,17 +29,16 @@ from shels.errors import AccommodationError, DataError, SettingsError
 from shels.learning.methods import gdumb
 from shels.learning.methods.gdumb import cut_box, cutmix_loss, partners
 from shels.learning.methods.penalty import PenaltyMethod, change_penalty, merged
-from shels.learning.protocol import Given, Taken, relabelled, take_in, under
+from shels.learning.protocol import NewClass, relabelled, take_in, under
 from shels.learning.registry import method_of
-from shels.learning.replay_buffer import as_kept, extended, joined, kept_memory, kept_samples, quotas
+from shels.learning.replay_buffer import as_memory, buffered_samples, extended, in_form_of, joined, quotas
 from shels.model.activations import weight_layers
 from shels.model.growth import fresh
 from shels.model.networks import ARCHITECTURES, build, from_chain, initialise
 from shels.runtime import generator
-from shels.training.batches import Batch, Rows, TrialData
-from shels.training.courses import TrialTraining
-from shels.training.loop import fit, fit_trials, shels_loss
-from shels.training.losses import PADDING
+from shels.training.data import Batch, Rows, TrialData, TrialTraining
+from shels.training.loop import fit, fit_trials
+from shels.training.losses import PADDING, shels_loss
 
 TRAINING = TrainingSettings(Adam(1e-2), batch_size=16, steps=60, check_every=60)
 PREPARE = Preparation((6,))
@@ -74,11 +73,11 @@ def base():
     return network
 
 
-def take(base, settings, samples=None, **options):
+def take(base, settings, samples=None):
     method = method_of(settings)
     memory = method.remember(base, known(), PREPARE)
     samples = cloud(3) if samples is None else samples
-    return method, memory, take_in(method, Given(base, memory, samples, PREPARE, TRAINING, 1), **options)
+    return method, memory, take_in(method, NewClass(base, memory, samples, PREPARE, TRAINING, 1))
 
 
 def counts(memory, classes):
@@ -113,7 +112,7 @@ def test_a_method_adds_one_row_and_leaves_what_it_was_given_untouched(base, sett
     memory = method.remember(base, known(), PREPARE)
     kept = {name: value.clone() for name, value in memory.items()}
     samples = cloud(3)
-    taken = take_in(method, Given(base, memory, samples, PREPARE, TRAINING, 1))
+    taken = take_in(method, NewClass(base, memory, samples, PREPARE, TRAINING, 1))
     assert taken.network.head.weight.shape[0] == 4
     assert same(weights(base), before)
     assert memory.keys() == kept.keys()
@@ -128,7 +127,7 @@ def test_a_method_gives_the_same_from_the_same_seed_and_goes_on(base, settings):
     _, _, two = take(base, settings)
     assert same(weights(one.network), weights(two.network))
     assert same(one.memory, two.memory)
-    more = take_in(method, Given(one.network, one.memory, cloud(4), PREPARE, TRAINING, 1))
+    more = take_in(method, NewClass(one.network, one.memory, cloud(4), PREPARE, TRAINING, 1))
     assert more.network.head.weight.shape[0] == 5
     assert set(more.memory["labels"].tolist()) == set(range(5))
     assert int(more.memory["seen"]) == 5 * 40
@@ -148,7 +147,7 @@ def test_a_report_is_plain_data_and_says_how_many_samples_are_kept(base, setting
 def test_samples_kept_are_old_samples_under_their_own_labels_and_nothing_else_of_them_is_kept(base, settings):
     _, first, taken = take(base, settings)
     for memory, classes in ((first, 3), (taken.memory, 4)):
-        kept = kept_samples(memory, classes)
+        kept = buffered_samples(memory, classes)
         assert kept.classes == tuple(range(classes))
         for position in range(classes):
             assert rows(kept.inputs[kept.labels == position]) <= rows(cloud(position).inputs)
@@ -166,17 +165,18 @@ def test_a_class_cannot_be_unlearned_and_one_without_samples_is_refused(base, se
         method.drop(taken.network, taken.memory, 3)
     nothing = cloud(3).take(torch.zeros(0, dtype=torch.int64))
     with pytest.raises(DataError, match="no sample of the new class"):
-        method.lesson(Given(base, memory, nothing, PREPARE, TRAINING, 0))
+        next(method.take_in(NewClass(base, memory, nothing, PREPARE, TRAINING, 0)))
 
 
 @pytest.mark.parametrize("settings", METHODS, ids=str)
 def test_nothing_is_held_out_and_the_last_weights_are_kept(base, settings):
     method = method_of(settings)
     memory = method.remember(base, known(), PREPARE)
-    lesson = method.lesson(Given(base, memory, cloud(3), PREPARE, replace(TRAINING, patience=2), 0))
-    assert not isinstance(lesson, Taken)
-    assert lesson.trial.data.validation is None
-    assert lesson.settings.patience is None
+    request = next(
+        method.take_in(NewClass(base, memory, cloud(3), PREPARE, replace(TRAINING, patience=2), 0))
+    )
+    assert request.trial.data.validation is None
+    assert request.settings.patience is None
     assert method.stores == "old data"
     assert method.grows_head
     assert not method.frozen_features
@@ -200,10 +200,10 @@ def test_lessons_of_two_trials_train_alike_alone_and_together(settings):
             network = build(NetworkSettings("vectors", head="linear"), (6,), 3, seed)
             memory = method.remember(network, known(seed=seed, n=40 + 9 * seed), PREPARE)
             lessons.append(
-                method.lesson(Given(network, memory, cloud(3, seed=seed), PREPARE, TRAINING, seed))
+                next(method.take_in(NewClass(network, memory, cloud(3, seed=seed), PREPARE, TRAINING, seed)))
             )
             lessons[-1].trial.network.double()
-        one, trials = lessons[0], [lesson.trial for lesson in lessons]
+        one, trials = lessons[0], [request.trial for request in lessons]
         steps = replace(one.settings, epochs=None, steps=9, check_every=4)
         fit_trials(trials, one.loss, steps, after_step=one.after_step, together=together)
         results[together] = [weights(trial.network) for trial in trials]
@@ -215,13 +215,13 @@ def test_lessons_of_two_trials_train_alike_alone_and_together(settings):
 def test_images_of_another_form_are_brought_to_that_of_those_kept():
     kept = torch.rand(4, 1, 8, 8)
     bytes_of = (kept * 255).round().to(torch.uint8)
-    torch.testing.assert_close(as_kept(bytes_of, kept), bytes_of.float() / 255)
-    assert torch.equal(as_kept(bytes_of.float() / 255, bytes_of), bytes_of)
+    torch.testing.assert_close(in_form_of(bytes_of, kept), bytes_of.float() / 255)
+    assert torch.equal(in_form_of(bytes_of.float() / 255, bytes_of), bytes_of)
     large = kept.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
-    small = as_kept(large, kept)
+    small = in_form_of(large, kept)
     assert small.shape == kept.shape
     torch.testing.assert_close(small.mean(dim=(2, 3)), kept.mean(dim=(2, 3)), rtol=0, atol=0.03)
-    memory = kept_memory(Samples(kept, torch.tensor([0, 0, 1, 1]), (0, 1)), 4)
+    memory = as_memory(Samples(kept, torch.tensor([0, 0, 1, 1]), (0, 1)), 4)
     new = relabelled(Samples(bytes_of[:3], torch.zeros(3, dtype=torch.int64), (0,)), 2)
     every = joined(memory, new)
     assert every.inputs.dtype == torch.float32
@@ -250,7 +250,7 @@ def test_the_memory_is_balanced_and_never_over_its_size(base, settings):
     method, first, taken = take(base, settings)
     assert counts(first, 3) == [8, 8, 8]
     assert counts(taken.memory, 4) == [6, 6, 6, 6]
-    more = take_in(method, Given(taken.network, taken.memory, cloud(4), PREPARE, TRAINING, 1))
+    more = take_in(method, NewClass(taken.network, taken.memory, cloud(4), PREPARE, TRAINING, 1))
     assert sorted(counts(more.memory, 5)) == [4, 5, 5, 5, 5]
 
 
@@ -288,7 +288,7 @@ def test_a_memory_of_fewer_samples_than_classes_is_refused(base):
 
 
 def test_which_samples_are_kept_is_drawn_at_random_from_the_seed():
-    memory = kept_memory(known(), 120)
+    memory = as_memory(known(), 120)
     new = relabelled(cloud(3), 3)
     one, again, other = (extended(GDUMB, memory, new, generator(seed))["samples"] for seed in (0, 0, 1))
     assert torch.equal(one, again)
@@ -309,7 +309,7 @@ def test_a_fresh_start_has_nothing_of_the_given_weights_and_a_warm_one_has(base)
         method = method_of(replace(GDUMB, start=start, epochs=1))
         memory = method.remember(base, known(), PREPARE)
         results[start] = [
-            weights(take_in(method, Given(network, memory, cloud(3), PREPARE, TRAINING, 1)).network)
+            weights(take_in(method, NewClass(network, memory, cloud(3), PREPARE, TRAINING, 1)).network)
             for network in (base, other)
         ]
     assert same(*results["scratch"])
@@ -349,13 +349,13 @@ def test_joint_training_is_the_first_training_on_all_classes_from_a_fresh_networ
     settings = replace(TRAINING, alpha=0.01, patience=3)
     method = method_of(Joint())
     memory = method.remember(base, known(), PREPARE)
-    lesson = method.lesson(Given(base, memory, cloud(3), PREPARE, settings, 1))
-    assert lesson.settings == replace(settings, patience=None)
+    request = next(method.take_in(NewClass(base, memory, cloud(3), PREPARE, settings, 1)))
+    assert request.settings == replace(settings, patience=None)
     expected = fresh(base, 4, generator(1, "start", 3))
-    assert same(weights(lesson.trial.network), weights(expected))
+    assert same(weights(request.trial.network), weights(expected))
     data = TrialData.of(known(4), None, PREPARE)
-    fit(expected, shels_loss(expected, settings), data, lesson.settings, seed=lesson.trial.seed)
-    taken = take_in(method, Given(base, memory, cloud(3), PREPARE, settings, 1))
+    fit(expected, shels_loss(expected, settings), data, request.settings, seed=request.trial.seed)
+    taken = take_in(method, NewClass(base, memory, cloud(3), PREPARE, settings, 1))
     assert same(weights(taken.network), weights(expected))
     assert counts(taken.memory, 4) == [40] * 4
 
@@ -366,16 +366,16 @@ def test_joint_training_is_the_first_training_on_all_classes_from_a_fresh_networ
 def test_the_combination_has_the_papers_loss_on_the_memory(base):
     method = method_of(replace(MIXED, beta=7.0))
     memory = method.remember(base, known(), PREPARE)
-    lesson = method.lesson(Given(base, memory, cloud(3), PREPARE, TRAINING, 1))
-    assert len(lesson.trial.data.training.labels) == 24
-    assert lesson.settings.optimiser == Adam(1e-3)
-    params = {name: value.detach() + 0.1 for name, value in lesson.trial.network.named_parameters()}
-    batch, state = Batch(known(4).inputs, known(4).labels), lesson.trial.state
-    plain = shels_loss(lesson.trial.network, TRAINING)(params, batch, {})
+    request = next(method.take_in(NewClass(base, memory, cloud(3), PREPARE, TRAINING, 1)))
+    assert len(request.trial.data.training.labels) == 24
+    assert request.settings.optimiser == Adam(1e-3)
+    params = {name: value.detach() + 0.1 for name, value in request.trial.network.named_parameters()}
+    batch, state = Batch(known(4).inputs, known(4).labels), request.trial.state
+    plain = shels_loss(request.trial.network, TRAINING)(params, batch, {})
     changed = change_penalty(
-        params, under("before/", state), under("importance/", state), weight_layers(lesson.trial.network)
+        params, under("before/", state), under("importance/", state), weight_layers(request.trial.network)
     )
-    assert float(lesson.loss(params, batch, state)) == pytest.approx(float(plain + 7 * changed), rel=1e-6)
+    assert float(request.loss(params, batch, state)) == pytest.approx(float(plain + 7 * changed), rel=1e-6)
     assert state["importance/head"].tolist() == [1, 1, 1, 0]
 
 
@@ -602,7 +602,7 @@ def test_cutmix_of_vectors_is_refused_when_the_lesson_is_made(base):
     method = method_of(replace(GDUMB, cutmix=0.5))
     memory = method.remember(base, known(), PREPARE)
     with pytest.raises(SettingsError, match=r"cutmix must be 0 for vectors of 6: it mixes images, got 0\.5"):
-        method.lesson(Given(base, memory, cloud(3), PREPARE, TRAINING, 0))
+        next(method.take_in(NewClass(base, memory, cloud(3), PREPARE, TRAINING, 0)))
 
 
 # Images ------------------------------------------------------------------------------------------------
@@ -619,5 +619,5 @@ def test_digits_are_learned_from_a_small_memory(cutmix):
     method = method_of(Gdumb(size=60, start="scratch", epochs=63, batch_size=16, cutmix=cutmix))
     memory = method.remember(network, first, prepare)
     assert memory["samples"].dtype == data.train.inputs.dtype  # as they came
-    taken = take_in(method, Given(network, memory, new, prepare, TRAINING, 0))
+    taken = take_in(method, NewClass(network, memory, new, prepare, TRAINING, 0))
     assert accuracy(method, taken, data.test.only(classes[:4]), prepare) > 0.9

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from shels.config import NetworkSettings
-from shels.learner.learner import Learner, learn
+from shels.learner.learner import Learner, learn, learning
+from shels.runtime import finished
 
 pytestmark = [
     pytest.mark.gpu,
@@ -48,13 +49,12 @@ def test_vectors_and_imagenet_pixels_are_prepared_on_the_gpu(digits, short_setti
 def test_a_training_on_a_gpu_resumes_from_its_checkpoint(digits, short_settings, tmp_path):
     path, steps = tmp_path / "checkpoint.safetensors", []
 
-    def stop(progress):
-        if progress.step == 150:
-            raise KeyboardInterrupt
+    def work():
+        return learning(digits[0], short_settings, seed=0, device="cuda", checkpoint=path)
 
-    with pytest.raises(KeyboardInterrupt):
-        learn(digits[0], short_settings, seed=0, device="cuda", checkpoint=path, progress=stop)
-    watch = lambda progress: steps.append(progress.step)  # noqa: E731
-    again = learn(digits[0], short_settings, seed=0, device="cuda", checkpoint=path, progress=watch)
+    cut = work()
+    next(now for now in cut if now.step == 150)
+    cut.close()
+    again = finished(work(), each=lambda now: steps.append(now.step))
     assert steps[0] == 100
     assert again.evaluate(digits[1])["closed_set_accuracy"] > 0.95

@@ -20,10 +20,9 @@ from shels.kernels import trial_axis
 from shels.learner.learner import learn
 from shels.model.networks import build, from_chain
 from shels.model.sparsity import group_sparsity
-from shels.training.batches import Rows, TrialData
-from shels.training.courses import TrialTraining
-from shels.training.loop import fit_trials, shels_loss
-from shels.training.losses import cross_entropy
+from shels.training.data import Rows, TrialData, TrialTraining
+from shels.training.loop import fit_trials
+from shels.training.losses import cross_entropy, shels_loss
 
 pytestmark = [
     pytest.mark.gpu,
@@ -34,7 +33,7 @@ SETTINGS = TrainingSettings(Adam(1e-3), batch_size=8, steps=50, check_every=25, 
 
 def away(got, expected):
     """Return the distance of a result from what it should be, relative to the latter."""
-    return float((got.double() - expected).norm() / expected.norm())
+    return float(((got.double() - expected).norm() / expected.norm()).detach())
 
 
 def plain(x, weight, bias, pool):
@@ -152,7 +151,7 @@ def trials(count, dtype=torch.float32, architecture="six-conv-256", side=16, cha
 
 def trained(made, settings=SETTINGS, **options):
     fit_trials(made, shels_loss(made[0].network, settings), settings, **options)
-    return [dict(trial.network.named_parameters()) for trial in made]
+    return [{name: value.detach() for name, value in trial.network.named_parameters()} for trial in made]
 
 
 @pytest.mark.parametrize("optimiser", [Adam(1e-3), Sgd(1e-2)])

@@ -16,12 +16,11 @@ from shels.data.samples import Samples
 from shels.errors import ArchitectureError
 from shels.model.chains import feature_count, shapes
 from shels.model.networks import ARCHITECTURES, build, from_chain
-from shels.training import loop as training
-from shels.training import memory
-from shels.training.batches import TrialData
+from shels.training import loop, memory
 from shels.training.checkpoints import Checkpoint
-from shels.training.courses import TrialTraining
-from shels.training.loop import fit_trials, planned, shels_loss
+from shels.training.data import TrialData, TrialTraining
+from shels.training.loop import fit_trials, planned
+from shels.training.losses import shels_loss
 from shels.training.memory import bytes_of_trial, most_together, values_of_sample
 from shels.training.stack import Stack
 
@@ -106,15 +105,15 @@ def test_on_a_cpu_trials_are_taken_one_by_one():
 def little(monkeypatch):
     """Memory for two trials; return the sizes of the stacks that were tried."""
     tried = []
-    honest = Stack.round
+    honest = Stack.load
 
-    def round_(self, plans, told, meanwhile):
-        tried.append(len(self.works))
-        if len(self.works) > 2:
+    def load(self, plans):
+        tried.append(len(self.trials))
+        if len(self.trials) > 2:
             raise torch.OutOfMemoryError("out of memory")
-        return honest(self, plans, told, meanwhile)
+        honest(self, plans)
 
-    monkeypatch.setattr(Stack, "round", round_)
+    monkeypatch.setattr(Stack, "load", load)
     return tried
 
 
@@ -151,15 +150,15 @@ def test_a_stack_that_does_not_fit_is_split_and_comes_to_the_same(little, count)
 
 def test_a_stack_that_runs_out_of_memory_on_its_way_loses_nothing(monkeypatch, tmp_path):
     """What was checkpointed before is not trained again."""
-    honest, rounds = Stack.round, []
+    honest, rounds = Stack.load, []
 
-    def round_(self, plans, told, meanwhile):
-        rounds.append((len(self.works), [None if plan is None else len(plan.sizes) for plan in plans]))
+    def load(self, plans):
+        rounds.append((len(self.trials), [None if plan is None else len(plan.sizes) for plan in plans]))
         if len(rounds) == 3:
             raise torch.OutOfMemoryError("out of memory")
-        return honest(self, plans, told, meanwhile)
+        honest(self, plans)
 
-    monkeypatch.setattr(Stack, "round", round_)
+    monkeypatch.setattr(Stack, "load", load)
     alone, stacked = trials_of(4), trials_of(4, tmp_path)
     train(alone)
     train(stacked, together=4)
@@ -168,10 +167,10 @@ def test_a_stack_that_runs_out_of_memory_on_its_way_loses_nothing(monkeypatch, t
 
 
 def test_one_trial_that_does_not_fit_is_an_error(monkeypatch):
-    def round_(self, plans, told, meanwhile):
+    def load(self, plans):
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr(Stack, "round", round_)
+    monkeypatch.setattr(Stack, "load", load)
     with pytest.raises(torch.OutOfMemoryError):
         train(trials_of(3), together=3)
 
@@ -182,9 +181,9 @@ def test_a_stack_that_did_not_fit_is_gone_before_memory_is_given_back(little, mo
     class Watched(Stack):
         def __init__(self, *given):
             super().__init__(*given)
-            held[:] = [weakref.ref(self), *map(weakref.ref, self.runs)]
+            held[:] = [weakref.ref(self), *map(weakref.ref, self.states)]
 
-    monkeypatch.setattr(training, "Stack", Watched)
+    monkeypatch.setattr(loop, "Stack", Watched)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append([ref() is None for ref in held]))
     train(trials_of(3), together=3)
     assert alive == [[True] * 4]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shels.config import Adam, Sgd
-from shels.training.optimisers import moments_of, stacked_step, step, table
+from shels.config import Adam, Sgd, WarmRestarts
+from shels.errors import SettingsError
+from shels.training.optimisers import OPTIMISERS, moments_of, stacked_step, step, table
 
 SHAPES = {"conv": (4, 3, 3, 3), "linear": (5, 6), "bias": (5,)}
 RATES = [0.1] * 5 + [0.05] * 5 + [0.2] * 5 + [0.01] * 5
@@ -188,3 +189,28 @@ def test_gradients_are_left_as_they_were(settings):
     now = table(settings, 0, [0.1], 1).expand(2, 2)
     stacked_step(settings, both, list(many.values()), moments_of(settings, both), now)
     assert_close(many, kept, within=0)
+
+
+def test_an_optimiser_that_has_no_rule_is_an_error_and_every_kind_of_settings_has_one():
+    assert {each.kind for each in (Adam, Sgd, WarmRestarts)} == set(OPTIMISERS)
+
+    class Unknown(Sgd):
+        kind = "unheard-of"
+
+    for use in (lambda s: moments_of(s, drawn(0)), lambda s: table(s, 0, [0.1], 1)):
+        with pytest.raises(SettingsError, match=r"unheard-of.*adam"):
+            use(Unknown())
+
+
+def test_a_long_gradient_is_clipped_in_each_trial_by_itself():
+    """One trial's gradient is (3, 4), of length 5, the other's (0.3, 0.4): clipped at 1, that stays."""
+    settings = WarmRestarts(1.0, 0.1, momentum=0.0, weight_decay=0.0, clip=1.0)
+    params = {"a": torch.zeros(2, 1, dtype=torch.float64), "b": torch.zeros(2, 1, dtype=torch.float64)}
+    grads = [torch.tensor([[3.0], [0.3]]).double(), torch.tensor([[4.0], [0.4]]).double()]
+    now = table(settings, 0, [1.0], 1).expand(2, 2)
+    stacked_step(settings, params, grads, moments_of(settings, params), now)
+    for name, wanted in (("a", [[-0.6], [-0.3]]), ("b", [[-0.8], [-0.4]])):
+        torch.testing.assert_close(params[name], torch.tensor(wanted).double(), rtol=0, atol=1e-6)
+    one = {name: torch.zeros(1, dtype=torch.float64) for name in params}
+    step(settings, one, [grad[0] for grad in grads], moments_of(settings, one), 0, 1.0)
+    assert_close(one, {name: value[0] for name, value in params.items()})

@@ -14,10 +14,9 @@ from shels.data.preparation import Preparation
 from shels.model.head import ScaledCosineHead, scaled_cosines
 from shels.model.networks import build
 from shels.model.sparsity import exclusive_sparsity
-from shels.training.batches import Batch, Rows, TrialData
-from shels.training.courses import TrialTraining
+from shels.training.data import Batch, Rows, TrialData, TrialTraining
 from shels.training.loop import fit_trials
-from shels.training.rival_losses import exclusive_sparsity_loss, scaled_cosine_loss
+from shels.training.losses import exclusive_sparsity_loss, scaled_cosine_loss
 
 SETTINGS = TrainingSettings(Adam(1e-2), batch_size=8, epochs=5, alpha=0.0)
 

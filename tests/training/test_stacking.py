@@ -21,13 +21,13 @@ from shels.learning.protection import protected
 from shels.model import trunk
 from shels.model.activations import weight_layers
 from shels.model.networks import build, from_chain, six_conv
-from shels.training.batches import Rows, TrialData
+from shels.runtime import finished
 from shels.training.checkpoints import Checkpoint
-from shels.training.courses import TrialTraining
-from shels.training.loop import fit, fit_trials, shels_loss
-from shels.training.losses import PADDING, average, cross_entropy
+from shels.training.data import Rows, TrialData, TrialTraining
+from shels.training.loop import fit, fit_trials, training
+from shels.training.losses import PADDING, Objective, average, cross_entropy, shels_loss
+from shels.training.single import Plan
 from shels.training.stack import Stack, stacked_params
-from shels.training.stepping import Method, Plan, Work
 
 ADAM = TrainingSettings(Adam(1e-2), batch_size=8, steps=50, check_every=10)
 SGD = replace(ADAM, optimiser=Sgd(0.1, momentum=0.9, weight_decay=0.01, decay=2.0, decay_epochs=2))
@@ -35,7 +35,7 @@ EPOCHS = TrainingSettings(Adam(1e-2), batch_size=8, epochs=7)
 
 
 @dataclass(frozen=True)
-class Given:
+class Recipe:
     """One trial before it exists, so that the same one can be made as often as it is needed."""
 
     seed: int = 0
@@ -134,12 +134,12 @@ def check(given, settings, together=None, **options):
 # Alone and stacked -------------------------------------------------------------------------------------
 
 
-SEEDS = (Given(0), Given(1), Given(2))
+SEEDS = (Recipe(0), Recipe(1), Recipe(2))
 
 
 @pytest.mark.parametrize("settings", [ADAM, SGD, EPOCHS], ids=["adam", "sgd", "epochs"])
 def test_equal_trials_train_alike_alone_and_stacked(settings):
-    check((Given(3), Given(3), Given(3)), settings)
+    check((Recipe(3), Recipe(3), Recipe(3)), settings)
 
 
 @pytest.mark.parametrize("settings", [ADAM, SGD], ids=["adam", "sgd"])
@@ -150,7 +150,7 @@ def test_trials_of_other_seeds_train_alike_alone_and_stacked(settings):
 @pytest.mark.parametrize("settings", [EPOCHS, SGD], ids=["epochs", "steps"])
 def test_trials_of_other_lengths_train_alike_alone_and_stacked(settings):
     """Last batches are short by other numbers, and epochs have other numbers of steps."""
-    _, went = check((Given(0, n=57), Given(1, n=23), Given(2, n=5), Given(3, n=64)), settings)
+    _, went = check((Recipe(0, n=57), Recipe(1, n=23), Recipe(2, n=5), Recipe(3, n=64)), settings)
     if settings is EPOCHS:
         assert [each.checks[-1].step for each in went] == [56, 21, 7, 56]
 
@@ -158,19 +158,23 @@ def test_trials_of_other_lengths_train_alike_alone_and_stacked(settings):
 @pytest.mark.parametrize("head", ["cosine", "linear"])
 @pytest.mark.parametrize("depth_weights", ["layer-wise", "constant"])
 def test_trials_of_other_class_counts_train_alike_alone_and_stacked(head, depth_weights):
-    given = (Given(0, classes=2, head=head), Given(1, classes=4, head=head), Given(2, classes=3, head=head))
+    given = (
+        Recipe(0, classes=2, head=head),
+        Recipe(1, classes=4, head=head),
+        Recipe(2, classes=3, head=head),
+    )
     for settings in (ADAM, SGD):
         trials, _ = check(given, replace(settings, depth_weights=depth_weights, alpha=0.01))
         assert [len(trial.network.head.weight) for trial in trials] == [2, 4, 3]
 
 
 def test_a_linear_head_trains_alike_alone_and_stacked():
-    check((Given(0, head="linear"), Given(1, head="linear", n=41)), SGD)
+    check((Recipe(0, head="linear"), Recipe(1, head="linear", n=41)), SGD)
 
 
 @pytest.mark.parametrize("settings", [ADAM, SGD], ids=["adam", "sgd"])
 def test_convolutions_train_alike_alone_and_stacked(settings):
-    given = (Given(0, images=True, n=36, held=9), Given(1, images=True, n=29, held=12, classes=5))
+    given = (Recipe(0, images=True, n=36, held=9), Recipe(1, images=True, n=29, held=12, classes=5))
     check(given, replace(settings, optimiser=replace(settings.optimiser, learning_rate=1e-3)))
 
 
@@ -179,7 +183,7 @@ def test_the_papers_six_convolutions_train_alike_alone_and_stacked():
 
     def trials():
         networks = [build(NetworkSettings("six-conv-256"), (1, 8, 8), 3, seed).double() for seed in (0, 1)]
-        data = [Given(seed, images=True, n=14, held=6).data() for seed in (0, 1)]
+        data = [Recipe(seed, images=True, n=14, held=6).data() for seed in (0, 1)]
         return [TrialTraining(network, each, 0) for network, each in zip(networks, data, strict=True)]
 
     both = []
@@ -192,7 +196,7 @@ def test_the_papers_six_convolutions_train_alike_alone_and_stacked():
 
 def test_a_trial_that_stops_early_leaves_the_others_to_go_on():
     settings = replace(ADAM, steps=60, check_every=5, patience=2)
-    _, went = check((Given(0), Given(1, wrong=True), Given(2)), settings)
+    _, went = check((Recipe(0), Recipe(1, wrong=True), Recipe(2)), settings)
     stopped = [each.checks[-1].step for each in went]
     assert stopped[1] == 15  # the first check is the best, and two more follow
     assert went[1].stopped_early
@@ -201,44 +205,44 @@ def test_a_trial_that_stops_early_leaves_the_others_to_go_on():
 
 def test_the_first_trial_may_stop_before_the_others():
     settings = replace(ADAM, steps=40, check_every=5, patience=2)
-    _, went = check((Given(1, wrong=True), Given(0)), settings)
+    _, went = check((Recipe(1, wrong=True), Recipe(0)), settings)
     assert went[0].stopped_early
     assert went[1].checks[-1].step > went[0].checks[-1].step
 
 
 def test_trials_with_and_without_validation_data_can_be_stacked():
-    _, went = check((Given(0, held=None), Given(1), Given(2, held=None, n=20)), ADAM)
+    _, went = check((Recipe(0, held=None), Recipe(1), Recipe(2, held=None, n=20)), ADAM)
     assert [each.best.validation_loss is None for each in went] == [True, False, True]
     assert went[0].best is went[0].checks[-1]
 
 
 def test_a_stack_in_which_nothing_is_held_out_keeps_the_last_weights():
-    _, went = check((Given(0, held=None), Given(1, held=None)), SGD)
+    _, went = check((Recipe(0, held=None), Recipe(1, held=None)), SGD)
     assert all(each.best is each.checks[-1] for each in went)
 
 
 def test_validation_data_of_many_batches_and_of_few_can_be_stacked():
-    check((Given(0, held=1100), Given(1, held=3)), replace(ADAM, steps=20))
+    check((Recipe(0, held=1100), Recipe(1, held=3)), replace(ADAM, steps=20))
 
 
 def test_batches_larger_than_the_data_train_alike_alone_and_stacked():
-    check((Given(0, n=10), Given(1, n=3)), replace(ADAM, batch_size=16, steps=20))
+    check((Recipe(0, n=10), Recipe(1, n=3)), replace(ADAM, batch_size=16, steps=20))
 
 
 def test_checks_that_fall_between_epochs_train_alike_alone_and_stacked():
     """A round of seven steps spans epochs, and the last round is short."""
-    _, went = check((Given(0, n=20), Given(1, n=33)), replace(SGD, steps=50, check_every=7))
+    _, went = check((Recipe(0, n=20), Recipe(1, n=33)), replace(SGD, steps=50, check_every=7))
     assert [each.step for each in went[0].checks] == [7, 14, 21, 28, 35, 42, 49, 50]
 
 
 def test_a_stack_of_one_is_the_trial_alone():
-    check((Given(4, n=37),), ADAM)
-    check((Given(4, n=37),), SGD)
+    check((Recipe(4, n=37),), ADAM)
+    check((Recipe(4, n=37),), SGD)
 
 
 @pytest.mark.parametrize("together", [1, 2, 3, 9])
 def test_stacks_of_any_size_come_to_the_same(together):
-    given = tuple(Given(seed, n=30 + 7 * seed, classes=2 + seed % 3) for seed in range(5))
+    given = tuple(Recipe(seed, n=30 + 7 * seed, classes=2 + seed % 3) for seed in range(5))
     check(given, replace(ADAM, steps=20), together=together)
 
 
@@ -250,7 +254,7 @@ def test_the_training_loss_of_checks_is_the_same_alone_and_stacked():
 
 
 def test_trials_on_the_same_inputs_train_as_on_copies_of_them():
-    whole = Given(0, n=80).samples(80, 0)
+    whole = Recipe(0, n=80).samples(80, 0)
 
     def trials(shared):
         inputs = whole.inputs
@@ -260,7 +264,7 @@ def test_trials_on_the_same_inputs_train_as_on_copies_of_them():
             parts = [Rows(part, whole.labels[part]) for part in (order[: 50 + seed], order[60:])]
             mine = inputs if shared else inputs.clone()
             data = TrialData(mine, parts[0], parts[1], Preparation((4,)))
-            out.append(TrialTraining(Given(seed).network(), data, seed))
+            out.append(TrialTraining(Recipe(seed).network(), data, seed))
         return out
 
     results = []
@@ -273,11 +277,9 @@ def test_trials_on_the_same_inputs_train_as_on_copies_of_them():
 
 
 def test_inputs_that_trials_share_are_held_once():
-    data, loss = Given(0).data(), shels_loss(Given(0).network(), ADAM)
-    works = [Work(Given(seed).network(), data, {}) for seed in range(3)]
-    stack = Stack(
-        [*works, Work(Given(3).network(), Given(3).data(), {})], Method(loss, Adam()), torch.float32, 8
-    )
+    data, loss = Recipe(0).data(), shels_loss(Recipe(0).network(), ADAM)
+    trials = [TrialTraining(Recipe(seed).network(), data, seed) for seed in range(3)]
+    stack = Stack([*trials, Recipe(3).trial()], Objective(loss, ADAM), torch.float32)
     assert stack.offsets == [0, 0, 0, len(data.inputs)]
     assert len(stack.inputs) == 2 * len(data.inputs)
 
@@ -292,7 +294,7 @@ def mask_of(network, seed):
 
 @pytest.mark.parametrize("settings", [ADAM, SGD], ids=["adam", "sgd"])
 def test_each_trial_has_its_own_state_and_mask(settings):
-    given = tuple(Given(seed, state=mask_of, n=30 + seed) for seed in range(3))
+    given = tuple(Recipe(seed, state=mask_of, n=30 + seed) for seed in range(3))
     trials, _ = check(given, settings, after_step=lambda network: masked)
     for trial in trials:
         mask = trial.state["mask/body.2.weight"]
@@ -308,7 +310,7 @@ def test_proximal_steps_are_the_same_alone_and_stacked(images):
 
     size = {"n": 20 if images else 60, "held": None}
     settings = replace(ADAM, alpha=0.0, steps=15 if images else 50, check_every=5)
-    given = (Given(0, images=images, **size), Given(1, images=images, **size))
+    given = (Recipe(0, images=images, **size), Recipe(1, images=images, **size))
     trials, _ = check(given, settings, after_step=steps)
     for trial in trials:
         groups = trial.network.body[2].weight.detach().movedim(1, 0).flatten(1)
@@ -332,7 +334,7 @@ def old_weights(network, seed):
 @pytest.mark.parametrize("images", [False, True])
 def test_the_penalty_on_changes_is_the_same_alone_and_stacked(images):
     size = {"n": 19, "held": None, "images": images} if images else {"held": None}
-    given = tuple(Given(seed, state=old_weights, **size) for seed in range(2))
+    given = tuple(Recipe(seed, state=old_weights, **size) for seed in range(2))
     settings = replace(ADAM, optimiser=Adam(1e-3), steps=12 if images else 50)
 
     def loss(network, settings):
@@ -366,7 +368,7 @@ def replaying(network, settings):
 
 def test_replay_is_the_same_alone_and_stacked_where_its_draws_have_no_spread(float64):
     given = tuple(
-        Given(seed, held=None, n=20 + seed, state=lambda *a: gaussians(*a, 0.0)) for seed in range(3)
+        Recipe(seed, held=None, n=20 + seed, state=lambda *a: gaussians(*a, 0.0)) for seed in range(3)
     )
     alone, stacked = (
         train(given, ADAM, together, loss=replaying, after_step=lambda network: protected(0.01))
@@ -376,7 +378,7 @@ def test_replay_is_the_same_alone_and_stacked_where_its_draws_have_no_spread(flo
 
 
 def test_replay_in_a_stack_leaves_what_is_protected_as_it_was_to_the_bit(float64):
-    given = tuple(Given(seed, held=None, state=lambda *a: gaussians(*a, 0.5)) for seed in range(2))
+    given = tuple(Recipe(seed, held=None, state=lambda *a: gaussians(*a, 0.5)) for seed in range(2))
     trials, _ = train(given, ADAM, 2, loss=replaying, after_step=lambda network: protected(0.01))
     for trial in trials:
         for name, value in trial.network.named_parameters():
@@ -386,7 +388,7 @@ def test_replay_in_a_stack_leaves_what_is_protected_as_it_was_to_the_bit(float64
 
 
 def test_trials_of_a_stack_do_not_share_their_draws(float64):
-    given = (Given(0, held=None, state=lambda *a: gaussians(*a, 0.5)),) * 2
+    given = (Recipe(0, held=None, state=lambda *a: gaussians(*a, 0.5)),) * 2
     trials, _ = train(given, replace(ADAM, steps=5), 2, loss=replaying)
     assert not torch.equal(trials[0].network.head.weight, trials[1].network.head.weight)
 
@@ -395,8 +397,8 @@ def test_trials_of_a_stack_do_not_share_their_draws(float64):
 
 
 def test_neighbours_do_not_matter():
-    a = Given(0, n=41)
-    beside = (Given(1), Given(2, n=9, classes=4), Given(3, wrong=True, held=200), Given(4, held=None))
+    a = Recipe(0, n=41)
+    beside = (Recipe(1), Recipe(2, n=9, classes=4), Recipe(3, wrong=True, held=200), Recipe(4, held=None))
     settings = replace(EPOCHS, patience=2)
     results = [train((a, other), settings, 2) for other in beside]
     for trials, went in results[1:]:
@@ -404,7 +406,7 @@ def test_neighbours_do_not_matter():
 
 
 def test_trials_in_another_order_come_to_the_same_in_that_order():
-    given = (Given(0, n=41), Given(1, classes=2), Given(2, wrong=True), Given(3, held=None))
+    given = (Recipe(0, n=41), Recipe(1, classes=2), Recipe(2, wrong=True), Recipe(3, held=None))
     settings = replace(ADAM, patience=2)
     trials, went = train(given, settings, 4)
     order = (2, 0, 3, 1)
@@ -413,18 +415,18 @@ def test_trials_in_another_order_come_to_the_same_in_that_order():
 
 
 def test_a_neighbour_of_extreme_values_does_no_harm():
-    wild = Given(1, n=20).trial()
+    wild = Recipe(1, n=20).trial()
     wild.data.inputs.mul_(1e12)
-    calm, beside = Given(0).trial(), Given(0).trial()
+    calm, beside = Recipe(0).trial(), Recipe(0).trial()
     settings = replace(ADAM, steps=20)
-    fit_trials([calm, Given(1).trial()], shels_loss(calm.network, settings), settings, together=2)
+    fit_trials([calm, Recipe(1).trial()], shels_loss(calm.network, settings), settings, together=2)
     fit_trials([beside, wild], shels_loss(beside.network, settings), settings, together=2)
     for value, expected in zip(beside.network.parameters(), calm.network.parameters(), strict=True):
         torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
 
 
 def test_a_trial_beside_others_drops_out_as_it_does_by_itself():
-    given = (Given(0, dropout=0.5), Given(1, dropout=0.5))
+    given = (Recipe(0, dropout=0.5), Recipe(1, dropout=0.5))
     beside = train(given, ADAM, None)
     for place in range(2):
         part = slice(place, place + 1)
@@ -433,7 +435,7 @@ def test_a_trial_beside_others_drops_out_as_it_does_by_itself():
 
 def test_a_second_stack_drops_out_as_the_first_does():
     """Its losses are those of training with dropout, not those of a network that only evaluates."""
-    given = (Given(0, n=64, dropout=0.5),) * 2
+    given = (Recipe(0, n=64, dropout=0.5),) * 2
     settings = replace(ADAM, optimiser=Adam(1e-9), steps=40, check_every=40, alpha=0.0)  # nothing moves
     trials, went = train(given, settings, 1)
     network, data = trials[1].network.eval(), trials[1].data
@@ -445,20 +447,20 @@ def test_a_second_stack_drops_out_as_the_first_does():
 
 
 def test_a_stack_trains_with_dropout_and_validates_without():
-    trials, went = train((Given(0, dropout=0.5), Given(1, dropout=0.5)), ADAM, 2)
+    trials, went = train((Recipe(0, dropout=0.5), Recipe(1, dropout=0.5)), ADAM, 2)
     for trial, each in zip(trials, went, strict=True):
         network, rows = trial.network.eval(), trial.data.validation
         with torch.no_grad():
             scores = network(trial.data.inputs[rows.places].double())
         expected = float(F.cross_entropy(scores, rows.labels))
         assert each.best.validation_loss == pytest.approx(expected, abs=1e-9)
-    plain = train((Given(0), Given(1)), ADAM, 2)
+    plain = train((Recipe(0), Recipe(1)), ADAM, 2)
     assert went[0].checks[0].training_loss != pytest.approx(plain[1][0].checks[0].training_loss, rel=1e-3)
 
 
 def test_each_trial_keeps_its_own_preparation():
     def trials():
-        out = [Given(0).trial(), Given(1).trial()]
+        out = [Recipe(0).trial(), Recipe(1).trial()]
         scaled = Preparation((4,), mean=torch.ones(4), sd=torch.full((4,), 2.0))
         return [out[0], replace(out[1], data=replace(out[1].data, prepare=scaled))]
 
@@ -467,7 +469,7 @@ def test_each_trial_keeps_its_own_preparation():
 
 def test_inputs_of_bytes_beside_inputs_of_fractions_keep_their_scale():
     def trials():
-        given = (Given(0, images=True, n=20, held=6), Given(1, images=True, n=20, held=6))
+        given = (Recipe(0, images=True, n=20, held=6), Recipe(1, images=True, n=20, held=6))
         out = [each.trial() for each in given]
         fractions = replace(out[1].data, inputs=out[1].data.inputs / 255)
         return [out[0], replace(out[1], data=fractions)]
@@ -492,7 +494,7 @@ def assert_same_or_refused(make):
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_trials_of_which_only_some_have_a_state_are_not_stacked_unseen(first):
-    given = [Given(0), Given(1, state=lambda *a: {"scale": torch.tensor(0.0)})]
+    given = [Recipe(0), Recipe(1, state=lambda *a: {"scale": torch.tensor(0.0)})]
     given = given if first == 0 else given[::-1]
 
     def loss(network, settings):
@@ -516,9 +518,16 @@ def plan(steps, samples, seed=0):
 
 
 def stack_of(optimiser, given, after_step=None):
-    works = [Work(trial.network, trial.data, trial.state) for trial in (each.trial() for each in given)]
-    loss = shels_loss(works[0].network, replace(ADAM, optimiser=optimiser))
-    return Stack(works, Method(loss, optimiser, after_step), torch.float32, 8)
+    trials, settings = [each.trial() for each in given], replace(ADAM, optimiser=optimiser)
+    objective = Objective(shels_loss(trials[0].network, settings), settings, after_step)
+    return Stack(trials, objective, torch.float32)
+
+
+def train_on(stack, plans):
+    """Take all steps of these plans, up to a validation."""
+    stack.load(plans)
+    stack.take(max(len(each.sizes) for each in plans if each is not None))
+    stack.validate()
 
 
 def everything(run):
@@ -537,34 +546,34 @@ OPTIMISERS = pytest.mark.parametrize("optimiser", [Adam(1e-2), Sgd(1e-2)], ids=[
 @pytest.mark.parametrize("after_step", [None, halved], ids=["plain", "halved"])
 def test_a_trial_without_a_plan_does_not_change_to_the_bit(optimiser, after_step):
     stack = stack_of(optimiser, SEEDS, after_step)
-    stack.round([plan(3, 60), plan(2, 60), plan(3, 60)], lambda place: None, lambda: None)
-    before = [everything(run) for run in stack.runs]
-    stack.round([plan(4, 60), None, plan(1, 60)], lambda place: None, lambda: None)
-    after = [everything(run) for run in stack.runs]
+    train_on(stack, [plan(3, 60), plan(2, 60), plan(3, 60)])
+    before = [everything(run) for run in stack.states]
+    train_on(stack, [plan(4, 60), None, plan(1, 60)])
+    after = [everything(run) for run in stack.states]
     assert all(torch.equal(after[1][name], value) for name, value in before[1].items())
     for trial in (0, 2):
         assert not any(torch.equal(after[trial][name], value) for name, value in before[trial].items())
-    assert [run.step for run in stack.runs] == [7, 2, 4]
+    assert [run.step for run in stack.states] == [7, 2, 4]
 
 
 @OPTIMISERS
 @pytest.mark.parametrize("after_step", [None, halved], ids=["plain", "halved"])
 def test_a_trial_that_has_no_step_left_rests_to_the_bit_until_the_others_are_there(optimiser, after_step):
     long, short = (stack_of(optimiser, SEEDS[:2], after_step) for _ in range(2))
-    long.round([plan(2, 60), plan(9, 60, 1)], lambda place: None, lambda: None)
-    short.round([plan(2, 60), plan(2, 60, 1)], lambda place: None, lambda: None)
-    mine, expected = everything(long.runs[0]), everything(short.runs[0])
+    train_on(long, [plan(2, 60), plan(9, 60, 1)])
+    train_on(short, [plan(2, 60), plan(2, 60, 1)])
+    mine, expected = everything(long.states[0]), everything(short.states[0])
     assert all(torch.equal(mine[name], value) for name, value in expected.items())
-    assert [run.step for run in long.runs] == [2, 9]
+    assert [run.step for run in long.states] == [2, 9]
 
 
 def test_surplus_rows_of_a_padded_head_stay_zero():
     for optimiser in (Adam(1e-2), Sgd(1e-2)):
-        stack = stack_of(optimiser, (Given(0, classes=2), Given(1, classes=4)))
-        stack.round([plan(5, 60), plan(5, 60)], lambda place: None, lambda: None)
+        stack = stack_of(optimiser, (Recipe(0, classes=2), Recipe(1, classes=4)))
+        train_on(stack, [plan(5, 60), plan(5, 60)])
         assert stack.params["head.weight"].shape[:2] == (2, 4)
         assert not stack.params["head.weight"][0, 2:].any()
-        assert stack.runs[0].params["head.weight"].shape[0] == 2
+        assert stack.states[0].params["head.weight"].shape[0] == 2
         assert all(value.isfinite().all() for value in stack.params.values())
 
 
@@ -587,13 +596,13 @@ def resumable(given, folder, together, settings, *, cut_at=None, after_step=None
 
     loss = shels_loss(trials[0].network, settings)
     made = None if after_step is None else after_step(trials[0].network)
-    went = fit_trials(trials, loss, settings, together=together, progress=watch, after_step=made)
-    return trials, went, heard
+    work = training(trials, loss, settings, together=together, after_step=made)
+    return trials, finished(work, each=watch), heard
 
 
 @pytest.mark.parametrize("settings", [ADAM, SGD], ids=["adam", "sgd"])
 def test_a_stack_cut_off_goes_on_to_the_same_weights(tmp_path, settings):
-    given = (Given(0, n=41), Given(1, classes=4), Given(2, held=None))
+    given = (Recipe(0, n=41), Recipe(1, classes=4), Recipe(2, held=None))
     expected = train(given, settings, 3)
     with pytest.raises(CutError):
         resumable(given, tmp_path, 3, settings, cut_at=30)
@@ -604,7 +613,7 @@ def test_a_stack_cut_off_goes_on_to_the_same_weights(tmp_path, settings):
 
 
 def test_trials_whose_checkpoints_stand_at_other_epochs_go_on_together(tmp_path):
-    given = (Given(0, n=41), Given(1, n=23), Given(2, n=60))
+    given = (Recipe(0, n=41), Recipe(1, n=23), Recipe(2, n=60))
     expected = train(given, EPOCHS, 3)
     for place, cut in ((0, 6), (1, 12)):  # after an epoch, after four; the third has no checkpoint
         folder = tmp_path / str(place)
@@ -617,7 +626,7 @@ def test_trials_whose_checkpoints_stand_at_other_epochs_go_on_together(tmp_path)
 
 
 def test_a_trial_that_had_ended_keeps_its_weights_while_others_go_on(tmp_path):
-    given = (Given(0, wrong=True), Given(1))
+    given = (Recipe(0, wrong=True), Recipe(1))
     settings = replace(ADAM, patience=2)
     expected = train(given, settings, 2)
     with pytest.raises(CutError):
@@ -628,7 +637,7 @@ def test_a_trial_that_had_ended_keeps_its_weights_while_others_go_on(tmp_path):
 
 
 def test_a_stack_that_had_ended_is_not_trained_again(tmp_path):
-    given = (Given(0), Given(1))
+    given = (Recipe(0), Recipe(1))
     trials, went, _ = resumable(given, tmp_path, 2, ADAM)
     again, went_again, heard = resumable(given, tmp_path, 2, ADAM)
     assert [(now.step, now.resumed) for now in heard] == [(50, True), (50, True)]
@@ -636,7 +645,7 @@ def test_a_stack_that_had_ended_is_not_trained_again(tmp_path):
 
 
 def test_what_was_cut_off_in_a_stack_goes_on_alone_and_the_other_way_round(tmp_path):
-    given = (Given(0, n=41), Given(1))
+    given = (Recipe(0, n=41), Recipe(1))
     expected = train(given, ADAM, None)
     for first, second in ((2, None), (None, 2)):
         folder = tmp_path / str(first)
@@ -648,7 +657,7 @@ def test_what_was_cut_off_in_a_stack_goes_on_alone_and_the_other_way_round(tmp_p
 
 
 def test_convolutions_of_a_stack_cut_off_go_on_to_the_same_weights(tmp_path):
-    given = (Given(0, images=True, n=20, held=6), Given(1, images=True, n=14, held=6, classes=2))
+    given = (Recipe(0, images=True, n=20, held=6), Recipe(1, images=True, n=14, held=6, classes=2))
     settings = replace(ADAM, steps=9, check_every=3)
     expected = train(given, settings, 2)
     with pytest.raises(CutError):
@@ -671,7 +680,7 @@ def scale(value):
 
 @pytest.mark.parametrize("together", [None, 3])
 def test_a_trial_whose_loss_is_not_finite_ends_with_advice_and_the_others_go_on(together):
-    given = [Given(0, state=scale(1.0)), Given(1, state=scale(torch.nan)), Given(2, state=scale(1.0))]
+    given = [Recipe(0, state=scale(1.0)), Recipe(1, state=scale(torch.nan)), Recipe(2, state=scale(1.0))]
     trials, went = train(given, ADAM, together, loss=scaled)
     assert isinstance(went[1].error, TrainingError)
     assert "the loss became nan by step 10; lower the learning rate (now 0.01)" in str(went[1].error)
@@ -681,7 +690,7 @@ def test_a_trial_whose_loss_is_not_finite_ends_with_advice_and_the_others_go_on(
         torch.equal(a, b) for a, b in zip(trials[1].network.parameters(), start.parameters(), strict=True)
     )
     assert went[0].error is None
-    expected = train((Given(0), Given(2)), ADAM, None)
+    expected = train((Recipe(0), Recipe(2)), ADAM, None)
     assert_same((trials[::2], went[::2]), expected)
 
 
@@ -691,8 +700,8 @@ def test_a_trial_that_diverges_on_its_way_keeps_the_best_weights_that_it_had():
         count = torch.where(state["wild"], bias * 2 + 1, bias)
         return {"body.0.bias": torch.where(count > 2.0**25, torch.inf, count)}
 
-    given = [Given(0, state=lambda *a: {"wild": torch.tensor(True)})]
-    given += [Given(1, state=lambda *a: {"wild": torch.tensor(False)})]
+    given = [Recipe(0, state=lambda *a: {"wild": torch.tensor(True)})]
+    given += [Recipe(1, state=lambda *a: {"wild": torch.tensor(False)})]
     results = [train(given, ADAM, each, after_step=lambda network: after_step) for each in (None, 2)]
     assert_same(results[1], results[0])
     for trials, went in results:
@@ -704,48 +713,108 @@ def test_a_trial_that_diverges_on_its_way_keeps_the_best_weights_that_it_had():
 
 
 def test_one_trial_whose_loss_is_not_finite_is_an_error():
-    trial = Given(0, state=scale(torch.nan)).trial()
+    trial = Recipe(0, state=scale(torch.nan)).trial()
     with pytest.raises(TrainingError, match="lower the learning rate"):
         fit(trial.network, scaled(trial.network, ADAM), trial.data, ADAM, seed=0, state=trial.state)
 
 
 def test_states_of_other_shapes_are_refused_by_name():
     given = [
-        Given(0, state=lambda *a: {"mean": torch.zeros(2)}),
-        Given(1, state=lambda *a: {"mean": torch.zeros(3)}),
+        Recipe(0, state=lambda *a: {"mean": torch.zeros(2)}),
+        Recipe(1, state=lambda *a: {"mean": torch.zeros(3)}),
     ]
     with pytest.raises(ShelsError, match="'mean'"):
         train(given, ADAM, 2)
 
 
 def test_low_precision_is_refused_where_nothing_can_multiply_in_it():
-    trial = Given(0).trial()
+    trial = Recipe(0).trial()
     with pytest.raises(ShelsError, match="needs a GPU"):
         fit_trials([trial], shels_loss(trial.network, ADAM), ADAM, precision="bfloat16")
 
 
 def test_after_training_every_network_evaluates():
     for together in (None, 2):
-        trials, _ = train((Given(0, dropout=0.5), Given(1, dropout=0.5, held=None)), ADAM, together)
+        trials, _ = train((Recipe(0, dropout=0.5), Recipe(1, dropout=0.5, held=None)), ADAM, together)
         assert not any(module.training for trial in trials for module in trial.network.modules())
 
 
 def test_training_a_stack_leaves_the_global_random_state_alone():
-    trials = [Given(0, dropout=0.5).trial(), Given(1, dropout=0.5).trial()]
+    trials = [Recipe(0, dropout=0.5).trial(), Recipe(1, dropout=0.5).trial()]
     loss = shels_loss(trials[0].network, ADAM)
     before = torch.get_rng_state()
     fit_trials(trials, loss, ADAM, together=2)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_watcher_hears_every_check_of_every_trial_and_every_tenth_step():
+def test_progress_is_every_check_of_every_trial_and_every_tenth_step():
     heard = []
-    trials = [Given(0).trial(), Given(1).trial()]
+    trials = [Recipe(0).trial(), Recipe(1).trial()]
     loss = shels_loss(trials[0].network, ADAM)
-    went = fit_trials(trials, loss, ADAM, together=2, progress=heard.append)
+    went = finished(training(trials, loss, ADAM, together=2), each=heard.append)
     checks = [now.check for now in heard if now.check is not None]
     assert checks == [each.checks[place] for place in range(5) for each in went]
     assert [now.step for now in heard if now.check is None] == [10, 20, 30, 40, 50]
+
+
+def both_ways():
+    """Two trials that drop out, to be trained alone and stacked."""
+    recipes = Recipe(0, dropout=0.5), Recipe(1, dropout=0.5)
+    return [(together, [recipe.trial() for recipe in recipes]) for together in (None, 2)]
+
+
+def work_on(trials, together):
+    return training(trials, shels_loss(trials[0].network, ADAM), ADAM, together=together)
+
+
+def test_what_a_consumer_draws_or_sets_between_two_reports_does_not_reach_the_training():
+    for (together, mine), (_, plain) in zip(both_ways(), both_ways(), strict=True):
+        finished(work_on(plain, together))
+        finished(work_on(mine, together), each=lambda now: torch.manual_seed(now.step) and torch.rand(3))
+        for trial, other in zip(mine, plain, strict=True):
+            assert_equal(trial.network, other.network)
+
+
+def assert_equal(one, other):
+    for value, expected in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(value, expected)
+
+
+def test_between_two_reports_everything_is_as_the_consumer_had_it():
+    made = both_ways()
+    before = torch.get_rng_state()
+    for together, trials in made:
+        for _ in work_on(trials, together):
+            assert torch.equal(torch.get_rng_state(), before)
+            assert torch.is_grad_enabled()
+            assert trial_axis.precision() is None
+
+
+def test_a_training_that_is_left_leaves_the_networks_as_they_were_and_in_evaluation():
+    for together, trials in both_ways():
+        work = work_on(trials, together)
+        next(now for now in work if now.step == 20)
+        work.close()
+        for trial, recipe in zip(trials, (Recipe(0, dropout=0.5), Recipe(1, dropout=0.5)), strict=True):
+            assert_equal(trial.network, recipe.network())
+            assert not any(module.training for module in trial.network.modules())
+
+
+def test_two_trainings_advance_in_turn_without_a_trace_of_each_other():
+    (together, one), (_, other) = both_ways()[1], both_ways()[1]
+    expected = both_ways()[1][1]
+    finished(work_on(expected, together))
+    for _ in zip(work_on(one, together), work_on(other, together), strict=True):
+        pass
+    for trials in (one, other):
+        for trial, like in zip(trials, expected, strict=True):
+            assert_equal(trial.network, like.network)
+
+
+def test_an_unknown_precision_is_refused_with_those_there_are():
+    trial = Recipe(0).trial()
+    with pytest.raises(ShelsError, match=r"float16.*float32.*bfloat16"):
+        fit_trials([trial], shels_loss(trial.network, ADAM), ADAM, precision="float16")
 
 
 # The parts ---------------------------------------------------------------------------------------------
@@ -761,7 +830,7 @@ def test_samples_that_are_not_there_count_in_no_loss():
 
 
 def test_parameters_of_a_stack_are_those_of_its_networks_filled_up_with_zeros():
-    networks = [Given(0, images=True, classes=2).network(), Given(1, images=True, classes=5).network()]
+    networks = [Recipe(0, images=True, classes=2).network(), Recipe(1, images=True, classes=5).network()]
     params = stacked_params(networks)
     assert params["head.weight"].shape == (2, 5, 128)
     for trial, network in enumerate(networks):

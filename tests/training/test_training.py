@@ -16,11 +16,12 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import ModelFileError, TrainingError
 from shels.model.networks import Network, build, from_chain
-from shels.runtime import generator
-from shels.training.batches import Batch, TrialData
+from shels.runtime import finished, generator
 from shels.training.checkpoints import Checkpoint
-from shels.training.loop import fit, shels_loss
-from shels.training.stepping import start_params
+from shels.training.data import Batch, TrialData, TrialTraining
+from shels.training.loop import TrainingRequest, fit, fitting
+from shels.training.losses import shels_loss
+from shels.training.single import start_params
 
 SETTINGS = TrainingSettings(Adam(1e-2), batch_size=8, steps=20, check_every=5)
 
@@ -41,6 +42,11 @@ def network(seed=0, dropout=False):
     layers = [nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU()]
     chain = nn.Sequential(*layers, nn.Dropout(0.5)) if dropout else nn.Sequential(*layers)
     return from_chain(chain, (4,), "cosine", 3, seed)
+
+
+def request(net, data=None, settings=SETTINGS, checkpoint=None):
+    made = TrialTraining(net, data or trial(), 0, checkpoint=checkpoint)
+    return TrainingRequest(made, shels_loss(net, settings), settings)
 
 
 def test_loss_is_cross_entropy_over_cosines_plus_layer_wise_group_sparsity_in_a_float64_loop():
@@ -143,7 +149,7 @@ def test_weights_of_the_best_validation_are_kept_not_the_last():
     data = TrialData.of(blobs(), wrong, Preparation((4,)))
     net, checks = network(), []
     watch = lambda p: checks.append(p.check) if p.check else None  # noqa: E731
-    went = fit(net, shels_loss(net, SETTINGS), data, SETTINGS, seed=0, progress=watch)
+    went = finished(fitting(request(net, data)), each=watch)
     assert list(went.checks) == checks
     assert went.best is went.checks[0]
     assert went.checks[-1].validation_loss > went.best.validation_loss
@@ -261,43 +267,20 @@ def test_a_loss_that_is_not_finite_is_an_error_with_advice():
         fit(net, loss, trial(), SETTINGS, seed=0)
 
 
-class KilledError(Exception):
-    pass
-
-
 @pytest.mark.parametrize("optimiser", [Adam(1e-2), Sgd(1e-2)])
 def test_a_training_cut_off_goes_on_to_the_same_weights(tmp_path, optimiser):
     settings = replace(SETTINGS, optimiser=optimiser, steps=40)
     whole = network(dropout=True)
     expected = fit(whole, shels_loss(whole, settings), trial(), settings, seed=0)
 
-    def kill(progress):
-        if progress.step == 20 and progress.check is None:
-            raise KilledError
+    def work(net):
+        return fitting(request(net, settings=settings, checkpoint=Checkpoint(tmp_path / "checkpoint")))
 
-    path = tmp_path / "checkpoint.safetensors"
-    cut = network(dropout=True)
-    with pytest.raises(KilledError):
-        fit(
-            cut,
-            shels_loss(cut, settings),
-            trial(),
-            settings,
-            seed=0,
-            checkpoint=Checkpoint(path),
-            progress=kill,
-        )
-    steps = []
-    again = network(dropout=True)
-    went = fit(
-        again,
-        shels_loss(again, settings),
-        trial(),
-        settings,
-        seed=0,
-        checkpoint=Checkpoint(path),
-        progress=lambda p: steps.append(p.step),
-    )
+    cut = work(network(dropout=True))
+    next(now for now in cut if now.step == 20 and now.check is None)
+    cut.close()
+    steps, again = [], network(dropout=True)
+    went = finished(work(again), each=lambda now: steps.append(now.step))
     assert min(steps) == 15  # from its last check, not from the start
     assert went.checks == expected.checks
     assert all(torch.equal(value, whole.state_dict()[name]) for name, value in again.state_dict().items())
@@ -341,7 +324,7 @@ def test_a_resumed_training_says_so_first(tmp_path):
     store = Checkpoint(tmp_path / "checkpoint.safetensors")
     for expected in ([], [20]):
         net, seen = network(), []
-        fit(net, shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=store, progress=seen.append)
+        finished(fitting(request(net, checkpoint=store)), each=seen.append)
         assert [now.step for now in seen if now.resumed] == expected
 
 
@@ -371,7 +354,8 @@ from pathlib import Path
 import torch
 from shels.config import Adam, TrainingSettings
 from shels.data.sources import load_named
-from shels.learner.learner import learn
+from shels.learner.learner import learning
+from shels.runtime import finished
 from shels.config.presets import DEFAULT
 
 def kill(progress):
@@ -382,7 +366,8 @@ torch.set_num_threads(1)
 settings = replace(DEFAULT, training=TrainingSettings(Adam(1e-3), steps=60, check_every=20))
 samples = load_named("digits").train.only([0, 1, 2])
 watch = kill if sys.argv[1] == "kill" else None
-learner = learn(samples, settings, seed=0, device="cpu", checkpoint=Path(sys.argv[2]), progress=watch)
+work = learning(samples, settings, seed=0, device="cpu", checkpoint=Path(sys.argv[2]))
+learner = finished(work, each=watch)
 learner.save(sys.argv[3])
 """
 

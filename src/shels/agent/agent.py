@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -27,8 +26,7 @@ from shels.detection.calibration import designed_rejection
 from shels.errors import AccommodationError, DataError, SettingsError, TrainingError
 from shels.learner.changes import LEAST_IMAGES
 from shels.learner.learner import Learner
-from shels.training.courses import Progress
-from shels.training.tasks import following
+from shels.training import Progress
 
 OBSERVED, ALARM, DRIFT, UNDECIDED = "observed", "alarm", "drift", "undecided"
 ACCOMMODATING, ACCOMMODATED, DECLINED, RESUMED = "accommodating", "accommodated", "declined", "resumed"
@@ -242,10 +240,9 @@ class OpenWorldAgent:
             return
         yield self._tell(ACCOMMODATING, batch, facts | {"step": 0, "steps": 0})
         seed = runtime.derived_seed(self.seed, "accommodate", request.id)
-        work = partial(self.curator.take_in, request.name, name, inputs, seed, batch=batch.name, facts=facts)
-        progress: Iterator[Progress] = following(work)
+        take_in = self.curator.taking_in
         try:
-            for now in progress:
+            for now in take_in(request.name, name, inputs, seed, batch=batch.name, facts=facts):
                 if now.stage == "training":
                     yield self._progress(batch, facts, now)
         except (DataError, SettingsError, AccommodationError, TrainingError) as error:

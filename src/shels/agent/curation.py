@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,8 @@ from shels.agent.home import BATCH, TAKEN, Home
 from shels.data.samples import Label
 from shels.errors import DataError, ModelFileError, SettingsError
 from shels.learner.learner import Learner
-from shels.training.courses import Progress
+from shels.runtime import to_end
+from shels.training import Progress
 
 _PROVISIONAL = re.compile(r"novel-([0-9]+)")
 _MOST_KEPT = 5000
@@ -48,17 +49,16 @@ class Curator:
 
     # What the agent does ----------------------------------------------------------------------------------
 
-    def take_in(
+    def taking_in(
         self,
         provisional: str,
         name: Label,
         inputs: Tensor,
         seed: int = 0,
-        progress: Callable[[Progress], None] | None = None,
         *,
         batch: str = "",
         facts: Mapping[str, Any] | None = None,
-    ) -> None:
+    ) -> Generator[Progress, None, None]:
         """Learn a class under a name; under that of a known class, add the images to that class.
 
         batch, facts: what the log is to say beside.
@@ -66,11 +66,10 @@ class Curator:
         known = name in self.learner.classes
         if provisional in self.learner.classes:
             provisional = f"novel-{self.reserve(1)}"
-        new = self.learner.accommodate(inputs, provisional if known else name, seed=seed, progress=progress)
+        new = yield from self.learner.accommodating(inputs, provisional if known else name, seed=seed)
         if known:
             new = new.merge(provisional, name)
-        if progress is not None:
-            progress(Progress(0, 0, stage="keeping"))  # the last moment at which it may be called off
+        yield Progress(0, 0, stage="keeping")  # the last moment at which it may be called off
         if name == provisional:
             self._hold(TAKEN + provisional, inputs)
         self._adopt(new)
@@ -79,6 +78,8 @@ class Curator:
         seconds = new.report["taken_in"][-1]["seconds"]
         told |= {"provisional": provisional, "version": self.version, "seconds": seconds}
         self.record("accommodated", batch, told)
+
+    take_in = to_end(taking_in)
 
     def keep(self, batch: str, inputs: Tensor) -> None:
         """Keep novel images until it is clear what they are."""

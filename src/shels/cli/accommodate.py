@@ -77,7 +77,7 @@ def _learned(
     label: Label = inputs.new_class(name, learner.classes)
     seen = inputs.read_class(images, learner.preparation)
     with TrainingBar("learning", quiet=quiet) as bar:
-        return learner, learner.accommodate(seen, label, progress=bar)
+        return learner, bar.follow(learner.accommodating(seen, label))
 
 
 def _commit(home: Home, before: Learner, after: Learner, *, was_home: bool) -> int:

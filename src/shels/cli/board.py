@@ -17,7 +17,7 @@ from shels.cli.standing import Row, Standing, columns_of, seeds, time_line, tria
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shels.experiments.outcomes import Advance
+    from shels.experiments.engine import Advance
     from shels.experiments.trials import Trial
 
 LEGEND = "Percent, mean ± sd over trials."

@@ -33,7 +33,7 @@ def demo(
     from shels import demo as demonstration  # noqa: PLC0415
 
     with TrainingBar("learning", quiet=as_json) as bar:
-        result = demonstration.run(out, seed=seed, device=device, progress=bar)
+        result = bar.follow(demonstration.run(out, seed=seed, device=device))
     if as_json:
         print_json(result)
     else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import typer
 from rich import box
@@ -19,7 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from shels.training import courses
+    from shels import training
+
+Value = TypeVar("Value")
 
 _WIDE = 160  # columns where there is no terminal, so that no name is broken in a pipe or a file
 
@@ -122,8 +124,27 @@ class TrainingBar(_Bar):
         """Take the bar away, so that something else can be said."""
         self._bar.stop()
 
-    def __call__(self, progress: courses.Progress) -> None:
-        """Show how far the training is."""
+    def follow(
+        self,
+        work: Generator[training.Progress, None, Value],
+        note: Callable[[training.Progress], None] | None = None,
+    ) -> Value:
+        """Run a generator of progress to its end, show how far it is, and return what it returns.
+
+        note: hears of all progress before it is shown.
+        """
+        from shels.runtime import finished  # noqa: PLC0415
+
+        def show(progress: training.Progress) -> None:
+            if note is not None:
+                note(progress)
+            self._show(progress)
+
+        return finished(work, each=show)
+
+    def _show(self, progress: training.Progress) -> None:
+        if progress.resumed:
+            say(f"resuming from step {progress.step}")
         if progress.stage != "training":
             self._bar.update(self._task, description=progress.stage, total=None, step="", accuracy="")
             if self._lines:
@@ -136,7 +157,7 @@ class TrainingBar(_Bar):
             self._bar.update(self._task, accuracy=f"validation {percent(accuracy)}")
             self._log(progress, accuracy)
 
-    def _log(self, progress: courses.Progress, accuracy: float) -> None:
+    def _log(self, progress: training.Progress, accuracy: float) -> None:
         tenth = 10 * progress.step // max(progress.steps, 1)
         if self._lines and tenth != self._tenth:
             say(f"step {progress.step}/{progress.steps}, validation accuracy {percent(accuracy)}")

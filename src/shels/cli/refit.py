@@ -15,8 +15,7 @@ from shels.errors import ModelFileError, SettingsError
 from shels.learner.learner import assembled
 from shels.learner.pairing import detector_name, paired
 from shels.learning.registry import method_of
-from shels.training.checkpoints import Check
-from shels.training.courses import Fit
+from shels.training import Check, Fit
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +58,7 @@ class Refit:
         old, new = self.learner.settings, self.settings
         if self.learner.report.get("taken_in") or self.learner.taught != self.learner.classes:
             raise self._refusal("the model's classes were changed since it was trained")
-        first = [method_of(each.accommodation).about_first() for each in (old, new)]
+        first = [method_of(each.accommodation).about_initial() for each in (old, new)]
         if (old.network, old.training, first[0]) != (new.network, new.training, first[1]):
             raise self._refusal(f"learner {new.accommodation.kind} takes a network that is trained otherwise")
 

@@ -16,7 +16,7 @@ from shels.errors import DataError, MissingDataError, SettingsError, ShelsError
 
 if TYPE_CHECKING:
     from shels.cli.board import Board
-    from shels.experiments.engine import Source
+    from shels.experiments.preparing import Source
     from shels.experiments.trials import Trial
 
 EXAMPLES = """[bold]Examples[/bold]

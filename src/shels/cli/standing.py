@@ -15,7 +15,7 @@ from shels.experiments.statistics import Summary, summary
 from shels.experiments.trials import LEARNING_MEASURES, MEASURES, Trial, TrialResult, measures_of
 
 if TYPE_CHECKING:
-    from shels.experiments.outcomes import Advance
+    from shels.experiments.engine import Advance
     from shels.experiments.records import Records
 
 _SHORT = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from shels.files import check_writable
 
 if TYPE_CHECKING:
     from shels.learner.learner import Learner
-    from shels.training.courses import Progress
+    from shels.training import Progress
 
 
 class Target:
@@ -56,20 +56,12 @@ class Target:
                 with suppress(OSError):  # it holds something
                     self.directory.rmdir()
 
-    def watching(
-        self, progress: Callable[[Progress], None], announce: Callable[[int], None]
-    ) -> Callable[[Progress], None]:
-        """Return a watcher that passes progress on, notes what is safe, and announces a resumption."""
-
-        def watch(now: Progress) -> None:
-            if now.resumed:
-                self.resumed_from = now.step
-                announce(now.step)
-            if now.resumed or now.check is not None:
-                self._last = now.step
-            progress(now)
-
-        return watch
+    def note(self, now: Progress) -> None:
+        """Note what of a training is safe by now, and where it was resumed."""
+        if now.resumed:
+            self.resumed_from = now.step
+        if now.resumed or now.check is not None:
+            self._last = now.step
 
     def save(self, learner: Learner) -> None:
         """Save the model and delete the checkpoint, which has served."""

@@ -144,18 +144,12 @@ def _learn(
 def _train(
     samples: Samples, settings: Settings, seed: int, device: torch.device, target: Target, *, quiet: bool
 ) -> Learner:
-    from shels.learner.learner import learn  # noqa: PLC0415
+    from shels.learner.learner import learning  # noqa: PLC0415
 
     with target.ready(), TrainingBar("training", quiet=quiet) as bar:
         try:
-            learner = learn(
-                samples,
-                settings,
-                seed=seed,
-                device=device,
-                checkpoint=target.checkpoint,
-                progress=target.watching(bar, lambda step: say(f"resuming from step {step}")),
-            )
+            work = learning(samples, settings, seed=seed, device=device, checkpoint=target.checkpoint)
+            learner = bar.follow(work, target.note)
             target.save(learner)
         except TrainingError:
             target.checkpoint.unlink(missing_ok=True)  # there is nothing in it worth going on from

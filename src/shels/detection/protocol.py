@@ -92,7 +92,7 @@ class Context:
 
 
 @dataclass(frozen=True, eq=False)
-class NewClass:
+class LearnedClass:
     """A class that was just learned, as a detector takes it in.
 
     training: gives features of the samples that it was learned from, computed where they are needed.
@@ -143,7 +143,7 @@ class Detector(ABC):
         """Decide for each sample: which class it is most like, and whether it is novel."""
 
     @abstractmethod
-    def with_class(self, new: NewClass) -> Self:
+    def with_class(self, new: LearnedClass) -> Self:
         """Know one class more, the old thresholds as they are."""
 
     @abstractmethod

@@ -33,8 +33,8 @@ from shels.detection.protocol import (
     Detector,
     KnownSamples,
     Labelled,
+    LearnedClass,
     Naming,
-    NewClass,
     Places,
     StoredParts,
     Tensors,
@@ -117,7 +117,7 @@ class ScoreDetector(Detector):
             self, calibration=Calibration.of(self.rule, *self._policy.first(self.rule, there, own, assigned))
         )
 
-    def with_class(self, new: NewClass) -> ScoreDetector:
+    def with_class(self, new: LearnedClass) -> ScoreDetector:
         """Know one class more; where too few samples of it are held out, it borrows from the old ones."""
         if new.held_out is None:
             raise DataError(
@@ -144,7 +144,7 @@ class ScoreDetector(Detector):
             return named[:, -1]
         return _of_its_own(self.score.scores(features), named, named.shape[1] - 1)
 
-    def _anew(self, new: NewClass, stored: Labelled, held_out: Views) -> ScoreDetector:
+    def _anew(self, new: LearnedClass, stored: Labelled, held_out: Views) -> ScoreDetector:
         """Begin anew beside a network that was trained again, on samples of all classes that were stored.
 
         Samples that a network was trained on look more familiar to it than new ones will. By how much,

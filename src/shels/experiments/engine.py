@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Literal
 
 import torch
 
-from shels import runtime
-from shels.data.samples import DataSet
+from shels import __version__, runtime
 from shels.errors import ShelsError
-from shels.experiments.methods import start_of
-from shels.experiments.outcomes import Advance, Clock, Trained, detection, learning, reason
-from shels.experiments.preparing import Training, prepared, require_classes, training_key
+from shels.experiments.incremental import TrainedTrial, by_method, learn_classes
+from shels.experiments.measuring import Figures, measure
+from shels.experiments.methods import METHODS, Task, initial_training
+from shels.experiments.preparing import Loaded, Source, Training, groups, training_key
 from shels.experiments.records import Records
-from shels.experiments.trials import Trial
-from shels.training.checkpoints import Checkpoint
-from shels.training.courses import Fit, Progress, TrialTraining
-from shels.training.loop import fit_trials, planned
-from shels.training.tasks import following
+from shels.experiments.trials import Trial, TrialResult
+from shels.runtime import mapped
+from shels.training import Checkpoint, Fit, TrialTraining, loop
 
-Source: TypeAlias = Callable[[str, int | None], DataSet]
-"""Gives a data set by its name, at the image size that a trial needs where its images have many sizes."""
+
+@dataclass(frozen=True)
+class Advance:
+    """How far a run is.
+
+    trials: those that are trained together now. share: how much of their work is done, 0-1.
+    result: kind "finished" comes once for each trial, with its result, after the result is on disk.
+    message: kind "failed" says why these trials have no result; the run goes on with others.
+    """
+
+    kind: Literal["loading", "training", "measuring", "learning", "finished", "failed"]
+    trials: tuple[Trial, ...]
+    share: float = 0.0
+    result: TrialResult | None = None
+    message: str = ""
 
 
 def run(
@@ -34,7 +47,7 @@ def run(
     device: str = "auto",
     most_together: int | None = None,
 ) -> Iterator[Advance]:
-    """Run the trials that have no result yet, and tell how it goes.
+    """Run the trials that have no result yet, and report on the way.
 
     Trials that differ only in how they judge share one trained network. On a GPU trials are trained in stacks
     as large as memory allows, or `most_together`; on a CPU one after another, and one that is cut off goes on
@@ -47,7 +60,7 @@ def run(
         everything = tuple(trial for training in group for trial in training)
         yield Advance("loading", everything)
         try:
-            data = _Loaded(group, source, place)
+            data = Loaded(group, source, place)
         except (ShelsError, OSError) as error:
             yield Advance("failed", everything, message=str(error))
             continue
@@ -66,121 +79,210 @@ def _tidy(records: Records, trials: Sequence[Trial]) -> None:
         half.unlink(missing_ok=True)
 
 
-def groups(trials: Sequence[Trial]) -> list[list[list[Trial]]]:
-    """Return trials that can be stacked together, and in each group those that share a trained network."""
-    out: dict[Any, dict[Any, list[Trial]]] = {}
-    for trial in trials:
-        settings = trial.settings
-        start = start_of(trial.method, settings).key
-        alike = (trial.known_data, settings.network, settings.training, trial.precision, start)
-        same = (trial.seed, trial.known)
-        out.setdefault(alike, {}).setdefault(same, []).append(trial)
-    return [list(trainings.values()) for trainings in out.values()]
+def _checkpoint_path(records: Records, trial: Trial) -> Path:
+    return records.directory / "unfinished" / f"{training_key(trial)}.safetensors"
 
 
-class _Loaded:
-    """A group of trials with its data, ready to train.
-
-    refused: trials whose own classes or novel data cannot be had, each with the reason.
-    """
-
-    def __init__(self, group: Sequence[Sequence[Trial]], source: Source, device: torch.device) -> None:
-        began = time.perf_counter()
-        self.device, self.source, self.size = device, source, group[0][0].settings.network.image_size
-        self.known = source(group[0][0].known_data, self.size)
-        self.inputs = self.known.train.inputs.to(device)
-        self.sets = {group[0][0].known_data: self.known}
-        self.tests = {group[0][0].known_data: self.known.test.inputs.to(device)}
-        self.refused: list[tuple[Trial, str]] = []
-        good = [[trial for trial in training if self._usable(trial)] for training in group]
-        self.trainings = [
-            prepared(training, self.known, self.inputs, device) for training in good if training
-        ]
-        self.seconds = (time.perf_counter() - began) / max(1, len(self.trainings))
-
-    def _usable(self, trial: Trial) -> bool:
-        """Load what a trial calls novel, and tell whether all that it names is there."""
-        try:
-            if trial.novel_data not in self.sets:
-                novel = self.source(trial.novel_data, self.size)
-                self.sets[trial.novel_data] = novel
-                self.tests[trial.novel_data] = novel.test.inputs.to(self.device)
-            self.sets[trial.novel_data].test.places(trial.novel)
-            self.known.test.places(trial.known)
-            require_classes(trial, self.known)
-        except (ShelsError, OSError) as error:
-            self.refused.append((trial, str(error)))
-            return False
-        return True
-
-    def stacks(self, most: int | None) -> Iterator[list[Training]]:
-        """Give the trainings in portions of as many as are stacked."""
-        if not self.trainings:
-            return
-        first = self.trainings[0]
-        width = planned(first.network, first.data, first.settings)
-        if self.device.type == "cuda":  # on a CPU one after another, so that each result is written at once
-            width = most or width
-        for start in range(0, len(self.trainings), width):
-            yield self.trainings[start : start + width]
+# A stack: train, then measure or learn on, then record --------------------------------------------------
 
 
-def _stack(stack: Sequence[Training], data: _Loaded, records: Records) -> Iterator[Advance]:
+def _stack(stack: Sequence[Training], data: Loaded, records: Records) -> Iterator[Advance]:
     """Train a stack, then measure and record each of its trials."""
     trials = tuple(trial for training in stack for trial in training.trials)
     clock = Clock(loading=data.seconds * len(stack))
-    went: list[Fit] = []
-
-    def train(tell: Callable[[float], None]) -> None:
-        went.extend(_train(stack, records, tell))
-
     try:
-        for share in following(train):
-            yield Advance("training", trials, share)
+        fits = yield from _train(stack, trials, records)
     except (ShelsError, torch.OutOfMemoryError) as error:
-        yield Advance("failed", trials, message=reason(error))
+        yield Advance("failed", trials, message=_reason(error))
         return
     clock.lap("training")
-    pairs = list(zip(stack, went, strict=True))
-    for training, fit in pairs:
-        if fit.error is not None:
+    good = []
+    for training, fit in zip(stack, fits, strict=True):
+        if fit.error is None:
+            good.append((training, fit))
+        else:
             yield Advance("failed", tuple(training.trials), message=str(fit.error))
-    good = [pair for pair in pairs if pair[1].error is None]
     spent = {name: value / len(trials) for name, value in clock.seconds.items()}
-    trained = Trained(good, trials, data, records, spent)
-    yield from detection(trained)
-    yield from learning(trained)
+    trained = _Trained(good, trials, data, records, spent)
+    yield from _measure(trained)
+    yield from _learn(trained)
     for training, _ in good:
         _checkpoint_path(records, training.trials[0]).unlink(missing_ok=True)
 
 
-def _train(stack: Sequence[Training], records: Records, tell: Callable[[float], None]) -> list[Fit]:
-    """Train the networks of a stack in place, telling the share that is done."""
-    first = stack[0]
-
-    def watch(now: Progress) -> None:
-        tell(now.step / max(1, now.steps))
-
+def _train(
+    stack: Sequence[Training], trials: tuple[Trial, ...], records: Records
+) -> Generator[Advance, None, list[Fit]]:
+    """Train the networks of a stack in place."""
+    first, like = stack[0], stack[0].trials[0]
     on_cpu = first.data.inputs.device.type == "cpu"
-    stores = [
-        Checkpoint(_checkpoint_path(records, training.trials[0])) if on_cpu else None for training in stack
+    stores = [Checkpoint(_checkpoint_path(records, each.trials[0])) if on_cpu else None for each in stack]
+    networks = [
+        TrialTraining(each.network, each.data, each.seed, checkpoint=store)
+        for each, store in zip(stack, stores, strict=True)
     ]
-    trials = [
-        TrialTraining(training.network, training.data, training.seed, checkpoint=store)
-        for training, store in zip(stack, stores, strict=True)
-    ]
-    like = first.trials[0]
-    start = start_of(like.method, like.settings).first(first.network, first.settings)
-    return fit_trials(
-        trials,
-        start.loss,
-        start.settings,
-        after_step=start.after_step,
-        progress=watch,
+    objective = initial_training(like.method, like.settings).objective(first.network, first.settings)
+    work = loop.training(
+        networks,
+        objective.loss,
+        objective.settings,
+        after_step=objective.after_step,
         precision=like.precision,
         together=None if on_cpu else len(stack),
     )
+    return (yield from mapped(work, lambda now: Advance("training", trials, now.step / max(1, now.steps))))
 
 
-def _checkpoint_path(records: Records, trial: Trial) -> Path:
-    return records.directory / "unfinished" / f"{training_key(trial)}.safetensors"
+@dataclass(frozen=True, eq=False)
+class _Trained:
+    """A stack after its training: what all of its results have in common.
+
+    pairs: trainings that did not fail, and how they went. spent: seconds of each trial so far, by stage.
+    """
+
+    pairs: Sequence[tuple[Training, Fit]]
+    trials: tuple[Trial, ...]
+    data: Loaded
+    records: Records
+    spent: dict[str, float]
+
+    def with_task(self, task: Task) -> list[TrainedTrial]:
+        """Return the trials that have this task."""
+        return [
+            TrainedTrial(trial, training, fit)
+            for training, fit in self.pairs
+            for trial in training.trials
+            if METHODS[trial.method].task == task
+        ]
+
+    def recorded(
+        self,
+        work: Sequence[TrainedTrial],
+        figures: Mapping[str, Figures | ShelsError],
+        clock: Clock,
+        share: float = 1.0,
+    ) -> Iterator[Advance]:
+        """Write the results of some trials, and report each. share: how much of all the work is done."""
+        spent = self.spent | {name: value / len(work) for name, value in clock.seconds.items()}
+        for trial, _, fit in work:
+            found = figures[trial.key]
+            if isinstance(found, ShelsError):
+                yield Advance("failed", (trial,), message=str(found))
+                continue
+            result = _result(trial, found, fit, spent, self.data.device)
+            self.records.append(result)
+            yield Advance("finished", self.trials, share, result)
+
+
+def _measure(trained: _Trained) -> Iterator[Advance]:
+    """Measure and record the trials that tell novel samples from known ones."""
+    work, clock = trained.with_task("detection"), Clock()
+    if not work:
+        return
+    yield Advance("measuring", trained.trials, 1.0)
+    keys = {trial.key for trial, _, _ in work}
+    mine = [(each, [t for t in each.trials if t.key in keys]) for each, _ in trained.pairs]
+    try:
+        figures = _measured([replace(each, trials=ts) for each, ts in mine if ts], trained.data, clock)
+    except (ShelsError, torch.OutOfMemoryError) as error:
+        yield Advance("failed", tuple(trial for trial, _, _ in work), message=_reason(error))
+        return
+    yield from trained.recorded(work, figures, clock)
+
+
+def _measured(stack: Sequence[Training], data: Loaded, clock: Clock) -> dict[str, Figures | ShelsError]:
+    """Return the figures of every trial; a stack whose features do not fit into memory is split."""
+    if not stack:
+        return {}
+    try:
+        precision = loop.PRECISIONS[stack[0].trials[0].precision]
+        return measure(stack, data.known, data.sets, data.tests, precision, clock.lap)
+    except torch.OutOfMemoryError:
+        if len(stack) == 1:
+            raise
+    torch.cuda.empty_cache()
+    half = len(stack) // 2
+    return _measured(stack[:half], data, clock) | _measured(stack[half:], data, clock)
+
+
+def _learn(trained: _Trained) -> Iterator[Advance]:
+    """Let the other trials learn class by class, one method after another, each recorded when it is done.
+
+    Trials that do not fit into memory together are parted.
+    """
+    known, waiting = trained.data.known, by_method(trained.with_task("learning"))
+    done, every = 0, sum(map(len, waiting))
+    while waiting:
+        group, clock = waiting.pop(0), Clock()
+        tests = trained.data.tests[known.name]
+
+        def advance(share: float, before: int = done, size: int = len(group)) -> Advance:
+            return Advance("learning", trained.trials, (before + share * size) / every)
+
+        try:
+            figures = yield from mapped(learn_classes(group, known, tests), advance)
+        except (ShelsError, torch.OutOfMemoryError) as error:
+            if isinstance(error, torch.OutOfMemoryError) and len(group) > 1:
+                half = len(group) // 2
+                waiting[:0] = [group[:half], group[half:]]
+                continue
+            yield Advance("failed", tuple(trial for trial, _, _ in group), message=_reason(error))
+        else:
+            clock.lap("learning class by class")
+            yield from trained.recorded(group, figures, clock, (done + len(group)) / every)
+        done += len(group)
+
+
+def _reason(error: Exception) -> str:
+    """Return what to say of an error that leaves trials without a result."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return "a single trial does not fit into the memory of the GPU; use a larger one, or the CPU"
+    return str(error)
+
+
+# Results ------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Seconds by stage."""
+
+    def __init__(self, **seconds: float) -> None:
+        self.seconds, self._last = dict(seconds), time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        """Count the time since the last lap to a stage."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
+        self._last = now
+
+
+def _result(
+    trial: Trial, measured: Figures, fit: Fit, stages: Mapping[str, float], device: torch.device
+) -> TrialResult:
+    """Return the record of a trial; its seconds are its share of those of all that it ran with."""
+    tf32 = device.type == "cuda" and trial.precision == "float32"
+    details = measured.details | {
+        "checks": [vars(check) for check in fit.checks],
+        "best_epoch": fit.best.epoch,
+        "stages": dict(stages),
+        "stacked": fit.together,
+        "precision": "TF32" if tf32 else trial.precision,
+    }
+    return TrialResult(
+        trial, measured.metrics, sum(stages.values()), _device_name(device), versions(), details
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result depends on."""
+    return {"shels": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    name = platform.processor() or platform.machine()
+    threads = torch.get_num_threads()
+    return f"{name} CPU, {threads} thread{'s' * (threads > 1)}"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,23 +24,25 @@ from shels.errors import AccommodationError, ShelsError
 from shels.experiments.measuring import Figures
 from shels.experiments.preparing import Training
 from shels.experiments.trials import Trial
-from shels.learner.changes import Taking, taking_in
+from shels.learner.changes import taking_in
 from shels.learner.learner import Learner, assembled
-from shels.learning.protocol import Lesson
-from shels.training.batches import Rows
-from shels.training.courses import Fit
-from shels.training.loop import fit_trials
+from shels.training import Fit, Rows, TrainingRequest, fit_trials
 
-Work = tuple[Trial, Training, Fit]
-"""A trial, the network that was trained for it, and how that training went."""
+
+class TrainedTrial(NamedTuple):
+    """A trial, the network that was trained for it, and how that training went."""
+
+    trial: Trial
+    training: Training
+    fit: Fit
 
 
 @dataclass(eq=False)
-class Walk:
+class IncrementalTrial:
     """One trial on its way: its learner, and how it stood after each class.
 
-    best: the highest accuracy that each class ever had. rates: what it has now, with rejection too.
-    error: why it could not go on.
+    stages: a row of the record after each class. best: the highest accuracy that each class ever had. rates:
+    what it has now, with rejection too. error: why it could not go on.
     """
 
     trial: Trial
@@ -48,14 +50,14 @@ class Walk:
     known: DataSet
     inputs: Tensor
     tests: Tensor
-    course: list[dict[str, Any]] = field(default_factory=list)
+    stages: list[dict[str, Any]] = field(default_factory=list)
     best: dict[Label, float] = field(default_factory=dict)
     rates: dict[Label, dict[str, Any]] = field(default_factory=dict)
     error: ShelsError | None = None
 
-    def look(self, seconds: float | None) -> None:
+    def evaluate(self, seconds: float | None) -> None:
         """Note how the learner stands, before the next class comes."""
-        step, trial = len(self.course), self.trial
+        step, trial = len(self.stages), self.trial
         coming = trial.novel[step : step + 1]
         verdicts, labels = self._judged((*trial.known, *trial.novel[:step]))
         next_ones, next_labels = self._judged(coming) if coming else (None, None)
@@ -64,7 +66,7 @@ class Walk:
         named = _named(verdicts, labels, names)
         self.best = {name: max(value, self.best.get(name, 0.0)) for name, value in named.items()}
         new = trial.novel[step - 1] if step else None
-        self.course.append(
+        self.stages.append(
             {
                 "class": new,
                 "classes": len(names),
@@ -86,8 +88,8 @@ class Walk:
         index, labels = self.known.test.places(tuple(classes))
         return self.learner.judge(self.tests[index.to(self.tests.device)]), labels
 
-    def taking(self, label: Label) -> Taking:
-        """Return how the learner comes to know a class, from all of its training images."""
+    def taking_in(self, label: Label) -> Generator[TrainingRequest, Fit, Learner]:
+        """Let the learner take in a class from all of its training images, asking for trainings."""
         train = self.known.train
         index, _ = train.places((label,))
         groups = None if train.groups is None else train.groups[index]
@@ -95,29 +97,31 @@ class Walk:
         return taking_in(self.learner, images, label, seed=self.trial.seed, groups=groups)
 
 
-def by_method(work: Sequence[Work]) -> list[list[Work]]:
+def by_method(work: Sequence[TrainedTrial]) -> list[list[TrainedTrial]]:
     """Return trials in groups that take classes in by the same method, to be run together."""
-    groups: dict[Hashable, list[Work]] = {}
+    groups: dict[Hashable, list[TrainedTrial]] = {}
     for each in work:
-        trial = each[0]
+        trial = each.trial
         groups.setdefault((trial.experiment, trial.method, trial.settings), []).append(each)
     return list(groups.values())
 
 
 def learn_classes(
-    group: Sequence[Work], known: DataSet, tests: Tensor, tell: Callable[[float], None]
-) -> dict[str, Figures | ShelsError]:
-    """Return the figures of trials of one method that learn class by class, or why one has none, by key.
+    group: Sequence[TrainedTrial], known: DataSet, tests: Tensor
+) -> Generator[float, None, dict[str, Figures | ShelsError]]:
+    """Let trials of one method learn class by class; yield the share that is done.
 
-    tests: the test inputs, where networks compute. tell: hears the share that is done.
+    Returns the figures of each trial by its key, or why it has none. tests: the test inputs, where networks
+    compute.
     """
     with _quiet():
-        walks = [_begun(*each, known, tests) for each in group]
-        steps = max(len(walk.trial.novel) for walk in walks)
-        for step in range(steps):
-            _take_in([walk for walk in walks if not walk.error and step < len(walk.trial.novel)], step)
-            tell((step + 1) / steps)
-    return {walk.trial.key: walk.error or _figures(walk) for walk in walks}
+        trials = [_begun(*each, known, tests) for each in group]
+    steps = max(len(each.trial.novel) for each in trials)
+    for step in range(steps):
+        with _quiet():
+            _take_in([each for each in trials if not each.error and step < len(each.trial.novel)], step)
+        yield (step + 1) / steps
+    return {each.trial.key: each.error or _figures(each) for each in trials}
 
 
 @contextmanager
@@ -128,89 +132,93 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _begun(trial: Trial, training: Training, fit: Fit, known: DataSet, tests: Tensor) -> Walk:
+def _begun(trial: Trial, training: Training, fit: Fit, known: DataSet, tests: Tensor) -> IncrementalTrial:
     """Return a trial whose learner knows the first classes, as it stands."""
     data = training.data
     parts = [_samples(data.inputs, rows, trial.known) for rows in (data.training, data.validation) if rows]
     learner = assembled(training.network, parts[0], parts[-1], data.prepare, trial.settings, trial.seed, fit)
-    walk = Walk(trial, learner, known, data.inputs, tests)
-    walk.look(None)
-    return walk
+    begun = IncrementalTrial(trial, learner, known, data.inputs, tests)
+    begun.evaluate(None)
+    return begun
 
 
 def _samples(inputs: Tensor, rows: Rows, classes: tuple[Label, ...]) -> Samples:
     return Samples(inputs[rows.places.to(inputs.device)], rows.labels, classes, origin="the known classes")
 
 
-def _take_in(walks: Sequence[Walk], step: int) -> None:
-    """Let every learner take in its next class, those whose trainings are alike together."""
+def _take_in(trials: Sequence[IncrementalTrial], step: int) -> None:
+    """Let every learner take in its next class; trainings that are alike are run as one program."""
     began = time.perf_counter()
-    takings: list[tuple[Walk, Taking]] = []
-    for walk in walks:
-        label = walk.trial.novel[step]
-        with _failing(walk):
-            takings.append((walk, walk.taking(label)))
-    fits = _trained([taking.lesson for _, taking in takings], [walk.trial.precision for walk, _ in takings])
-    for (walk, taking), fit in zip(takings, fits, strict=True):
-        with _failing(walk):
-            if fit is not None and fit.error is not None:
-                raise fit.error
-            walk.learner = taking.finish(fit)
-    seconds = (time.perf_counter() - began) / max(1, len(takings))
-    for walk, _ in takings:
-        if walk.error is None:
-            with _failing(walk):
-                walk.look(seconds)
+    waiting = [(each, each.taking_in(each.trial.novel[step])) for each in trials]
+    fits: list[Fit | None] = [None] * len(waiting)
+    while waiting:
+        requests = [_next_request(each, steps, fit) for (each, steps), fit in zip(waiting, fits, strict=True)]
+        pairs = [(one, request) for one, request in zip(waiting, requests, strict=True) if request]
+        waiting = [one for one, _ in pairs]
+        fits = _trained([request for _, request in pairs], trials[0].trial.precision)
+    seconds = (time.perf_counter() - began) / max(1, len(trials))
+    for each in trials:
+        if each.error is None:
+            with _failing(each):
+                each.evaluate(seconds)
+
+
+def _next_request(
+    trial: IncrementalTrial, steps: Generator[TrainingRequest, Fit, Learner], fit: Fit | None
+) -> TrainingRequest | None:
+    """Send a learner how its training went, and return the next that it asks for; None where it is done."""
+    with _failing(trial):
+        if fit is not None and fit.error is not None:
+            raise fit.error
+        try:
+            return next(steps) if fit is None else steps.send(fit)
+        except StopIteration as end:
+            trial.learner = end.value
+    return None
 
 
 @contextmanager
-def _failing(walk: Walk) -> Iterator[None]:
+def _failing(trial: IncrementalTrial) -> Iterator[None]:
     """Let a trial that cannot go on end alone."""
     try:
         yield
     except ShelsError as error:
-        walk.error = error.with_traceback(None)
+        trial.error = error.with_traceback(None)
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-        walk.error = AccommodationError(f"the class could not be taken in: {error}")
+        trial.error = AccommodationError(f"the class could not be taken in: {error}")
 
 
-def _trained(lessons: Sequence[Lesson | None], precisions: Sequence[Precision]) -> list[Fit | None]:
-    """Return how each training went, in the order given; those that are alike were run as one program."""
-    out: list[Fit | None] = [None] * len(lessons)
+def _trained(requests: Sequence[TrainingRequest], precision: Precision) -> list[Fit | None]:
+    """Return how each training went, in the order given."""
+    out: list[Fit | None] = [None] * len(requests)
     alike: dict[Hashable, list[int]] = {}
-    for place, lesson in enumerate(lessons):
-        if lesson is not None:
-            alike.setdefault(_kind(lesson), []).append(place)
+    for place, request in enumerate(requests):
+        alike.setdefault(_kind(request), []).append(place)
     for places in alike.values():
-        mine = [lesson for lesson in (lessons[place] for place in places) if lesson is not None]
-        first = mine[0]
-        went = fit_trials(
-            [lesson.trial for lesson in mine],
-            first.loss,
-            first.settings,
-            after_step=first.after_step,
-            precision=precisions[places[0]],
+        first, trials = requests[places[0]], [requests[place].trial for place in places]
+        fits = fit_trials(
+            trials, first.loss, first.settings, after_step=first.after_step, precision=precision
         )
-        for place, fit in zip(places, went, strict=True):
+        for place, fit in zip(places, fits, strict=True):
             out[place] = fit
     return out
 
 
-def _kind(lesson: Lesson) -> Hashable:
-    """Return what lessons of one method must have in common to be trained together."""
-    params = tuple(value.shape for value in lesson.trial.network.parameters())
-    state = tuple((name, value.shape) for name, value in sorted(lesson.trial.state.items()))
-    return lesson.settings, params, state
+def _kind(request: TrainingRequest) -> Hashable:
+    """Return what requests of one method must have in common to be trained together."""
+    params = tuple(value.shape for value in request.trial.network.parameters())
+    state = tuple((name, value.shape) for name, value in sorted(request.trial.state.items()))
+    return request.settings, params, state
 
 
-def _figures(walk: Walk) -> Figures:
+def _figures(trial: IncrementalTrial) -> Figures:
     """Return what a trial came to."""
-    last, before = walk.course[-1], walk.course[:-1]
-    lost = [walk.best[name] - walk.rates[name]["named"] for name in walk.learner.classes[:-1]]
+    last, before = trial.stages[-1], trial.stages[:-1]
+    lost = [trial.best[name] - trial.rates[name]["named"] for name in trial.learner.classes[:-1]]
     found = {
         "closed_set_accuracy": last["overall"],
         "first_accuracy": last["first"],
-        "added_accuracy": float(np.mean([walk.rates[name]["named"] for name in walk.trial.novel])),
+        "added_accuracy": float(np.mean([trial.rates[name]["named"] for name in trial.trial.novel])),
         "forgetting": float(np.mean(lost)),
         "known_accuracy": last["known"],
         "acceptance": last["accepted"],
@@ -219,8 +227,8 @@ def _figures(walk: Walk) -> Figures:
         "fpr95": float(np.mean([each["fpr95"] for each in before])),
     }
     found["combined_accuracy"] = (found["known_accuracy"] + found["novel_accuracy"]) / 2
-    classes = {str(name): rates for name, rates in walk.rates.items()}
-    return Figures(found, {"course": walk.course, "per_class": classes})
+    classes = {str(name): rates for name, rates in trial.rates.items()}
+    return Figures(found, {"course": trial.stages, "per_class": classes})
 
 
 def _named(verdicts: Verdicts, labels: Tensor, classes: Sequence[Label]) -> dict[Label, float]:

@@ -10,12 +10,10 @@ from shels.config import Accommodation, Gdumb, Settings, TrainingSettings
 from shels.config.presets import ordinary, with_learner
 from shels.detection.registry import RIVALS
 from shels.errors import SettingsError, unknown_name
-from shels.learning.protocol import First
-from shels.learning.registry import LEARNERS, Learning, method_of
+from shels.learning.registry import LEARNERS, LearnerEntry, method_of
 from shels.model.networks import Network
-from shels.training.loop import shels_loss
-from shels.training.rival_losses import exclusive_sparsity_loss, scaled_cosine_loss
-from shels.training.stepping import Loss
+from shels.training import Loss, Objective, shels_loss
+from shels.training.losses import exclusive_sparsity_loss, scaled_cosine_loss
 
 PAPER = "Gummadi, Kent, Mendez, Eaton, CoLLAs 2022"
 
@@ -113,7 +111,7 @@ _POST_HOC = tuple(
 )
 
 
-def _learning(each: Learning, way: Accommodation, name: str = "", title: str = "") -> Method:
+def _learning(each: LearnerEntry, way: Accommodation, name: str = "", title: str = "") -> Method:
     def settings(base: Settings, data: str) -> Settings:
         return with_learner(base, way, standard=each.standard, data=data)
 
@@ -144,23 +142,24 @@ FAMILIES = {
 }
 
 
-class Start(NamedTuple):
+class InitialTraining(NamedTuple):
     """How a trial's network is trained at first. key: the same for trainings that do the same."""
 
     key: tuple[Any, ...]
-    first: Callable[[Network, TrainingSettings], First]
+    objective: Callable[[Network, TrainingSettings], Objective]
 
 
-def start_of(method: str, settings: Settings) -> Start:
+def initial_training(method: str, settings: Settings) -> InitialTraining:
     """Return how a method trains its network at first."""
     chosen = METHODS[method]
     if chosen.task == "learning":
         learner = method_of(settings.accommodation)
-        about = learner.about_first()
-        return Start(about or (shels_loss.__name__,), learner.first)
-    return Start(
-        (chosen.loss.__name__,), lambda network, training: First(chosen.loss(network, training), training)
-    )
+        return InitialTraining(learner.about_initial() or (shels_loss.__name__,), learner.initial)
+
+    def objective(network: Network, training: TrainingSettings) -> Objective:
+        return Objective(chosen.loss(network, training), training)
+
+    return InitialTraining((chosen.loss.__name__,), objective)
 
 
 def find_methods(names: Sequence[str]) -> list[Method]:

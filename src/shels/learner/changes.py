@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Hashable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,76 +14,67 @@ from torch import Tensor
 from shels.data.samples import Label, Samples, check_inputs
 from shels.data.splits import hold_out
 from shels.detection.head import Head
-from shels.detection.protocol import Detector, Labelled, NewClass
-from shels.errors import AccommodationError, DataError, SettingsError, unknown_name
-from shels.learning.protocol import Given, Lesson, Method, train
+from shels.detection.protocol import Detector, Labelled, LearnedClass
+from shels.errors import DataError, SettingsError, unknown_name
+from shels.learning.protocol import LearningMethod, NewClass, train_alone
 from shels.learning.registry import method_of
-from shels.learning.replay_buffer import kept_samples
+from shels.learning.replay_buffer import buffered_samples
 from shels.model.networks import Views
-from shels.training.courses import Fit, Progress
+from shels.training import Fit, Progress, TrainingRequest
 
 if TYPE_CHECKING:
     from shels.learner.learner import Learner
 
 LEAST_IMAGES = 5
+_CALLER = 7
+"""How far up from a warning about new images the caller of `Learner.accommodate` is."""
 
 
-@dataclass(frozen=True, eq=False)
-class Taking:
-    """A class on its way into a learner, as a value: many can be trained together.
+def accommodating(
+    learner: Learner, inputs: Tensor, label: Label, *, seed: int | None = None, features: Views | None = None
+) -> Generator[Progress, None, Learner]:
+    """Make a learner that knows one class more, from inputs of that class alone, reporting on the way.
 
-    lesson: the training that it needs, None where it needs none. finish: the learner that knows the class,
-    from how that training went.
+    features: what the network makes of the inputs, where that is known already. Warns where most of them look
+    like a class that is known.
     """
-
-    lesson: Lesson | None
-    finish: Callable[[Fit | None], Learner]
+    return train_alone(taking_in(learner, inputs, label, seed=seed, features=features))
 
 
-def accommodated(
+def taking_in(
     learner: Learner,
     inputs: Tensor,
     label: Label,
     *,
     seed: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> Learner:
-    """Return a learner that knows one class more, from inputs of that class alone.
+    groups: Tensor | None = None,
+    features: Views | None = None,
+) -> Generator[TrainingRequest, Fit, Learner]:
+    """Make a learner that knows one class more, asking for the trainings that it takes.
 
-    Warns where most of them look like a class that is known already.
+    groups: (n,), samples that are held out together.
     """
-    taking = taking_in(learner, inputs, label, seed=seed)
-    return taking.finish(None if taking.lesson is None else train(taking.lesson, progress))
-
-
-def taking_in(
-    learner: Learner, inputs: Tensor, label: Label, *, seed: int | None = None, groups: Tensor | None = None
-) -> Taking:
-    """Return how a learner comes to know one class more. groups: (n,), samples that are held out together."""
     _check_label(learner, label)
-    kept = _distinct(learner, inputs, label)
-    inputs, groups = inputs[kept], None if groups is None else groups[kept.cpu()]
+    distinct = _distinct(learner, inputs, label)
+    inputs, groups = inputs[distinct], None if groups is None else groups[distinct.cpu()]
     began = time.perf_counter()
     method = learner.settings.accommodation
-    seen = learner.views(inputs)
-    _warn_of_known(learner, seen, label)
-
-    def noted(new: Learner, told: dict[str, Any]) -> Learner:
-        note = {"class": label, "images": len(inputs), "method": method.kind}
-        note |= {"seconds": round(time.perf_counter() - began, 4), **told}
-        old = learner.statistics
-        statistics = None if old is None else old.with_class(inputs)
-        history = {"taken_in": [*_history(learner), note]}
-        new = replace(new, statistics=statistics, report=learner.report | history)
-        return _changed(new, "accommodated", name=label, images=len(inputs))
-
+    views = learner.views(inputs) if features is None else _rows(features, distinct)
+    _warn_of_known(learner, views, label)
+    report: dict[str, Any] = {}
     if learner.detector.is_learner:
-        detector = learner.detector.with_class(NewClass(lambda: seen))
+        detector = learner.detector.with_class(LearnedClass(lambda: views))
         new = replace(learner, detector=detector, classes=(*learner.classes, label))
-        return Taking(None, lambda _: noted(new, {}))
-    labels = torch.zeros(len(inputs), dtype=torch.int64)
-    samples = Samples(inputs, labels, (label,), groups=groups, origin=f"class {label!r}")
-    return _taught(learner, samples, _seed(learner, seed), noted)
+    else:
+        labels = torch.zeros(len(inputs), dtype=torch.int64)
+        samples = Samples(inputs, labels, (label,), groups=groups, origin=f"class {label!r}")
+        new, report = yield from _taught(learner, samples, views, _seed(learner, seed))
+    note = {"class": label, "images": len(inputs), "method": method.kind}
+    note |= {"seconds": round(time.perf_counter() - began, 4), **report}
+    statistics = None if learner.statistics is None else learner.statistics.with_class(inputs)
+    history = {"taken_in": [*_history(learner), note]}
+    new = replace(new, statistics=statistics, report=learner.report | history)
+    return _changed(new, "accommodated", name=label, images=len(inputs))
 
 
 def unlearned(learner: Learner, label: Label) -> Learner:
@@ -163,39 +154,46 @@ def _changed(learner: Learner, kind: str, **facts: Any) -> Learner:
 
 
 def _taught(
-    learner: Learner, samples: Samples, seed: int, noted: Callable[[Learner, dict[str, Any]], Learner]
-) -> Taking:
-    """Return how a class is learned by the learner's method, some samples held out for its threshold."""
-    settings = learner.settings
-    share = settings.training.validation_share
-    training, apart = (samples.take(index) for index in hold_out(samples, share, seed))
-    method, prepare = method_of(settings.accommodation), learner.preparation
-    lesson = method.lesson(Given(learner.network, learner.memory, training, prepare, settings.training, seed))
+    learner: Learner, samples: Samples, views: Views, seed: int
+) -> Generator[TrainingRequest, Fit, tuple[Learner, dict[str, Any]]]:
+    """Let the learner's method learn a class, some samples held out for its threshold; return its report too.
 
-    def finish(went: Fit | None) -> Learner:
-        taken = lesson.finish(went) if isinstance(lesson, Lesson) and went is not None else lesson
-        if isinstance(taken, Lesson):
-            raise AccommodationError("the class was not trained yet; train the lesson first")
-        classes = (*learner.classes, *samples.classes)
-        new = replace(learner, network=taken.network, memory=taken.memory, classes=classes)
-        new = replace(new, taught=classes) if method.grows_head else new
-        new.detector = _detector(learner, new, method, training, apart)
-        return noted(new, taken.report)
+    views: what the learner's network makes of the samples.
+    """
+    settings, method = learner.settings, method_of(learner.settings.accommodation)
+    index, held_out = hold_out(samples, settings.training.validation_share, seed)
+    given = (learner.network, learner.memory, samples.take(index), learner.preparation, settings.training)
+    found = yield from method.take_in(NewClass(*given, seed, _rows(views, index)))
+    classes = (*learner.classes, *samples.classes)
+    new = replace(learner, network=found.network, memory=found.memory, classes=classes)
+    new = replace(new, taught=classes) if method.grows_head else new
 
-    return Taking(lesson if isinstance(lesson, Lesson) else None, finish)
+    def features(places: Tensor) -> Views:
+        if new.network is learner.network:  # an image passes it once
+            return _rows(views, places)
+        return new.views(samples.take(places).inputs)
+
+    new.detector = _detector(learner, new, method, features(held_out), lambda: features(index))
+    return new, found.report
 
 
-def _detector(learner: Learner, new: Learner, method: Method, training: Samples, apart: Samples) -> Detector:
-    """Let the detector know the class too, from samples of it that were held out."""
+def _rows(views: Views, places: Tensor) -> Views:
+    return Views(*(view[places.to(view.device)] for view in views))
+
+
+def _detector(
+    learner: Learner, new: Learner, method: LearningMethod, held_out: Views, training: Callable[[], Views]
+) -> Detector:
+    """Let the detector know the class too, from features of it that were held out."""
 
     def stored() -> Labelled:
-        samples = kept_samples(new.memory, len(new.classes))
+        samples = buffered_samples(new.memory, len(new.classes))
         return Labelled(new.views(samples.inputs), samples.labels.to(new.device))
 
     return learner.detector.with_class(
-        NewClass(
-            lambda: new.views(training.inputs),
-            held_out=new.views(apart.inputs),
+        LearnedClass(
+            training,
+            held_out=held_out,
             naming=method.naming(new.network, new.memory),
             head=Head.of(new.network.head) if method.grows_head else None,
             stored=stored if method.stores == "old data" else None,
@@ -235,7 +233,7 @@ def _distinct(learner: Learner, inputs: Tensor, label: Label) -> Tensor:
             f"{len(inputs) - len(first)} of the {len(inputs)} images of {label!r} are copies of others and "
             "are left out",
             UserWarning,
-            stacklevel=4,
+            stacklevel=_CALLER,
         )
     if len(first) < LEAST_IMAGES:
         raise DataError(
@@ -255,5 +253,5 @@ def _warn_of_known(learner: Learner, seen: Views, label: Label) -> None:
             f"{int(counts.max())} of the {len(verdicts)} images given as {label!r} look like the known class "
             f"{like!r}",
             UserWarning,
-            stacklevel=4,
+            stacklevel=_CALLER,
         )

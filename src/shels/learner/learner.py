@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,7 @@ from shels.learner.pairing import check_pair, detector_beside, needs_memory
 from shels.learning.registry import method_of
 from shels.model.chains import describe
 from shels.model.networks import Network, Views, build, from_chain
-from shels.training.batches import Rows, TrialData
-from shels.training.checkpoints import Checkpoint
-from shels.training.courses import Fit, Progress
-from shels.training.loop import fit
+from shels.training import Checkpoint, Fit, Progress, Rows, TrainingRequest, TrialData, TrialTraining, fitting
 
 
 @dataclass(eq=False)
@@ -92,16 +89,17 @@ class Learner:
         """Return class or novel for each input."""
         return self.detector.verdicts(self.views(inputs))
 
-    def accommodate(
-        self,
-        inputs: Tensor,
-        label: Label,
-        *,
-        seed: int | None = None,
-        progress: Callable[[Progress], None] | None = None,
-    ) -> Learner:
-        """Return a learner that knows one class more, from inputs of that class alone; this one stays."""
-        return changes.accommodated(self, inputs, label, seed=seed, progress=progress)
+    def accommodating(
+        self, inputs: Tensor, label: Label, *, seed: int | None = None, features: Views | None = None
+    ) -> Generator[Progress, None, Learner]:
+        """Make a learner that knows one class more, from inputs of that class alone; this one stays.
+
+        Reports on the way; `accommodate` does the same in one call. features: what `views` gave of these
+        inputs, where that is known already.
+        """
+        return changes.accommodating(self, inputs, label, seed=seed, features=features)
+
+    accommodate = runtime.to_end(accommodating)
 
     def unlearn(self, label: Label) -> Learner:
         """Return a learner that has forgotten a class, where the way of taking in classes allows it."""
@@ -146,7 +144,7 @@ class Learner:
         return Learner(**storage.load(Path(directory), runtime.device(device)))
 
 
-def learn(
+def learning(
     samples: Samples,
     settings: Settings,
     *,
@@ -154,11 +152,11 @@ def learn(
     device: str | torch.device = "auto",
     chain: nn.Sequential | None = None,
     checkpoint: Path | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> Learner:
-    """Return a learner of these samples' classes: hold some out, train on the rest, set the thresholds.
+) -> Generator[Progress, None, Learner]:
+    """Learn these samples' classes: hold some out, train on the rest, set the thresholds; report on the way.
 
-    chain: a network of one's own instead of the settings' architecture.
+    chain: a network of one's own instead of the settings' architecture. checkpoint: where an unfinished
+    training leaves its state, from which it goes on.
     """
     if settings.network.head == "scaled-cosine":
         raise SettingsError('head "scaled-cosine" is a rival\'s, for experiments; use "cosine" or "linear"')
@@ -180,20 +178,14 @@ def learn(
     rows = [Rows(index, samples.labels[index]) for index in (training_index, validation_index)]
     trial = TrialData(samples.inputs, rows[0], rows[1], preparation)
     store = Checkpoint(checkpoint, _about(settings, network, preparation)) if checkpoint else None
-    first = method_of(settings.accommodation).first(network, settings.training)
-    went = fit(
-        network,
-        first.loss,
-        trial,
-        first.settings,
-        seed=seed,
-        after_step=first.after_step,
-        checkpoint=store,
-        progress=progress,
-    )
-    if progress is not None:
-        progress(Progress(went.checks[-1].step, went.checks[-1].step, stage="setting thresholds"))
-    return assembled(network, training, validation, preparation, settings, seed, went)
+    initial = method_of(settings.accommodation).initial(network, settings.training)
+    request = TrialTraining(network, trial, seed, checkpoint=store)
+    fit = yield from fitting(TrainingRequest(request, initial.loss, initial.settings, initial.after_step))
+    yield Progress(fit.checks[-1].step, fit.checks[-1].step, stage="setting thresholds")
+    return assembled(network, training, validation, preparation, settings, seed, fit)
+
+
+learn = runtime.to_end(learning)
 
 
 def _network(
@@ -206,7 +198,7 @@ def _network(
 
 def _first(settings: Settings) -> Any:
     """Return what of the way to take in classes decides the first training, as checkpoints always had it."""
-    about = method_of(settings.accommodation).about_first()
+    about = method_of(settings.accommodation).about_initial()
     return about[1] if about[:1] == (Proximal.kind,) else about or 0.0
 
 

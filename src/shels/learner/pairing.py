@@ -12,7 +12,7 @@ from shels.detection.protocol import Context
 from shels.detection.registry import SCORES, Entry, entry_of
 from shels.detection.score import Score
 from shels.errors import SettingsError, unknown_name
-from shels.learning.protocol import Memory, Method, by_head
+from shels.learning.protocol import LearningMethod, Memory, by_head
 from shels.learning.registry import LEARNERS, method_of
 from shels.model.networks import Network
 
@@ -131,7 +131,7 @@ def _require_detector(name: str) -> None:
         raise SettingsError(unknown_name("detector", name, names))
 
 
-def _refusal(score: type[Score], method: Method) -> str:
+def _refusal(score: type[Score], method: LearningMethod) -> str:
     """Return why a score cannot follow a learner from class to class, or nothing."""
     if score.reads_inputs:
         return "it changes the inputs before it looks at them, which experiments alone do"

@@ -14,11 +14,21 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.detection.protocol import Naming
 from shels.errors import AccommodationError
-from shels.learning.protocol import Given, Memory, Method, Stores, Taken, placed, relabelled, views_of
+from shels.learning.protocol import (
+    Accommodated,
+    LearningMethod,
+    Memory,
+    NewClass,
+    Requests,
+    Stores,
+    placed,
+    relabelled,
+    views_of,
+)
 from shels.model.networks import Network, Views
 
 
-class ClosedForm(Method):
+class ClosedForm(LearningMethod):
     """A classifier on frozen features: the network stays as it is, classes are statistics.
 
     settings: those of the method, with `kind` and `features`, the features it stands on. A subclass says how
@@ -29,6 +39,8 @@ class ClosedForm(Method):
     stores: ClassVar[Stores] = "statistics"
     frozen_features: ClassVar[bool] = True
     grows_head: ClassVar[bool] = False
+    rows_at_once: ClassVar[int] = 4096
+    """How many rows to score at once: in double precision they take room."""
 
     @abstractmethod
     def fitted(self, rows: Tensor, labels: Tensor) -> Memory:
@@ -56,21 +68,22 @@ class ClosedForm(Method):
         rows = self.rows(views_of(network, samples, prepare))
         return self.fitted(rows, samples.labels.to(rows.device))
 
-    def lesson(self, given: Given) -> Taken:
-        """Return the same network and the statistics with one class more."""
-        network, memory, samples, prepare, _training, _seed = given
-        samples = relabelled(samples, 0)  # refuses none
-        rows = self.rows(views_of(network, replace(samples, classes=(0,)), prepare))
-        return Taken(network, self.grown(placed(memory, network), rows), {})
+    def take_in(self, new: NewClass) -> Requests:
+        """Add one class to the statistics; the network is the same."""
+        samples = replace(relabelled(new.samples, 0), classes=(0,))  # refuses none
+        rows = self.rows(new.features or views_of(new.network, samples, new.prepare))
+        yield from ()  # no training
+        return Accommodated(new.network, self.grown(new.remembered, rows), {})
 
     def naming(self, network: Network, memory: Memory) -> Naming:
         """Return the classifier's scores."""
         score = torch.no_grad()(self.scorer(placed(memory, network)))
-        return lambda views: score(self.rows(views))
+        size = self.rows_at_once
+        return lambda views: torch.cat([score(part) for part in torch.split(self.rows(views), size)])
 
-    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
+    def drop(self, network: Network, memory: Memory, position: int) -> Accommodated:
         """Return the same network and the statistics without one class."""
-        return Taken(network, self.without(placed(memory, network), position), {})
+        return Accommodated(network, self.without(placed(memory, network), position), {})
 
     def rows(self, views: Views) -> Tensor:
         """Return the features that it stands on: (n, d)."""

@@ -31,11 +31,11 @@ def describe_class(features: Tensor, rank: int, seed: int, old: Statistics | Non
     mean = features.mean(dim=0)
     centred = features - mean
     factor = features.new_zeros(rank, d)
-    kept = min(rank, n, d)
+    found = min(rank, n, d)
     with torch.random.fork_rng(devices=[features.device] if features.is_cuda else []):
         torch.manual_seed(seed)
-        _, size, directions = torch.svd_lowrank(centred, q=kept, niter=2)
-    factor[:kept] = (directions * size / n**0.5).T
+        _, size, directions = torch.svd_lowrank(centred, q=found, niter=2)
+    factor[:found] = (directions * size / n**0.5).T
     residual = (centred.square().mean(dim=0) - factor.square().sum(dim=0)).clamp(min=0)
     if old is not None and len(old["mean"]):
         residual += _PRIOR / (n + _PRIOR) * _variance(old).mean(dim=0)

@@ -14,8 +14,7 @@ from shels.model.activations import Sums, weight_layers
 from shels.model.growth import growable
 from shels.model.networks import Network
 from shels.model.sparsity import outgoing_norms
-from shels.training.checkpoints import Params
-from shels.training.stepping import AfterStep, State
+from shels.training import AfterStep, Params, State
 
 
 class Parts(NamedTuple):

@@ -1,10 +1,15 @@
-"""What every way to take in a class must offer, so that a learner can use any of them."""
+"""What every way to take in a class must offer, so that a learner can use any of them.
+
+A method takes a class in as a coroutine: it yields each training that it needs as a value, is sent how that
+went, and returns the new network and what to remember. So the same method is trained alone by a learner, and
+beside others of its kind by an experiment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,20 +20,17 @@ from shels.data.samples import Samples
 from shels.detection.protocol import Naming
 from shels.errors import AccommodationError, DataError
 from shels.model.networks import Network, Views
-from shels.training.courses import Fit, Progress, TrialTraining
-from shels.training.loop import fit, shels_loss
-from shels.training.stepping import AfterStep, Loss
+from shels.runtime import finished, generator
+from shels.training import Fit, Objective, Progress, TrainingRequest, fitting, shels_loss
 
-Memory = dict[str, Tensor]
-"""All that is kept of the classes learned so far, beside the network."""
-
-Stores = Literal["nothing", "statistics", "old data"]
-
-Watcher = Callable[[Progress], None]
+Memory: TypeAlias = dict[str, Tensor]
+"""All that is remembered of the classes learned so far, beside the network."""
+Stores: TypeAlias = Literal["nothing", "statistics", "old data"]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, eq=False)
-class Taken:
+class Accommodated:
     """A network that knows one class more (or less) than before, and what goes with it.
 
     report: plain data on how it came about: free units of each layer before and after, steps, last loss.
@@ -40,34 +42,12 @@ class Taken:
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
-    """A training by which a class is taken in, as a value: trainings that are alike can be run together.
-
-    trial: the network, which is trained in place, its data, seed and state. loss, after_step: written for one
-    trial; what is particular to it they read from its state alone. finish: what to make of the trained
-    network.
-    """
-
-    trial: TrialTraining
-    loss: Loss
-    settings: TrainingSettings
-    finish: Callable[[Fit], Taken]
-    after_step: AfterStep | None = None
-
-
-class First(NamedTuple):
-    """How a network is trained at first."""
-
-    loss: Loss
-    settings: TrainingSettings
-    after_step: AfterStep | None = None
-
-
-class Given(NamedTuple):
-    """What there is when a new class comes; none of it is changed.
+class NewClass:
+    """A class to take in, and what there is when it comes; none of it is changed.
 
     network, memory: those that know the classes so far. samples: the new class alone, every label 0.
-    training: how the network was trained at first.
+    training: how the network was trained at first. features: what the network makes of the samples, where
+    that is known already.
     """
 
     network: Network
@@ -76,43 +56,70 @@ class Given(NamedTuple):
     prepare: Preparation
     training: TrainingSettings
     seed: int
+    features: Views | None = None
+
+    @property
+    def position(self) -> int:
+        """The place of the new class's row in a head that grows."""
+        return len(self.network.head.weight)
+
+    @property
+    def labelled(self) -> Samples:
+        """The samples under the label of that row."""
+        return relabelled(self.samples, self.position)
+
+    @property
+    def remembered(self) -> Memory:
+        """The memory on the network's device."""
+        return placed(self.memory, self.network)
+
+    def draw(self, purpose: str) -> torch.Generator:
+        """Return a generator for one purpose of this class's own."""
+        return generator(self.seed, purpose, self.position)
 
 
-class Method(Protocol):
+Requests: TypeAlias = Generator[TrainingRequest, Fit, Accommodated]
+"""The trainings by which a class is taken in; closed forms yield none."""
+
+
+class LearningMethod(Protocol):
     """A way to take in a class.
 
-    stores: what it keeps of old classes, beside the network. frozen_features: whether a sample's features
+    stores: what it remembers of old classes, beside the network. frozen_features: whether a sample's features
     stay as they are when a class is taken in. grows_head: whether the network's last layer gets a row for the
-    new class. settings: those of the method, with its `kind`.
+    new class. names_by_products: whether a class is named by w_c · f, as SHELS does, whatever the head; else
+    by the head as it was trained. settings: those of the method, with its `kind`.
     """
 
     settings: Any
     stores: ClassVar[Stores]
     frozen_features: ClassVar[bool] = False
     grows_head: ClassVar[bool] = True
+    names_by_products: ClassVar[bool] = False
 
-    def first(self, network: Network, training: TrainingSettings) -> First:
+    def initial(self, network: Network, training: TrainingSettings) -> Objective:
         """Return how the network is trained on its first classes: by the loss of SHELS, unless it says so."""
-        return First(shels_loss(network, training), training)
+        return Objective(shels_loss(network, training), training)
 
-    def about_first(self) -> tuple[Any, ...]:
+    def about_initial(self) -> tuple[Any, ...]:
         """Return what of its settings decides that training; methods with the same share their network."""
         return ()
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
-        """Return what must be kept of the classes that a network was just trained on."""
+        """Return what must be remembered of the classes that a network was just trained on."""
         ...
 
-    def lesson(self, given: Given) -> Lesson | Taken:
-        """Return how a new network comes to know one class more, or that network where nothing is trained."""
+    def take_in(self, new: NewClass) -> Requests:
+        """Make a network that knows one class more, asking for the trainings that it takes."""
         ...
 
     def naming(self, network: Network, memory: Memory) -> Naming:
         """Return what tells how like each class samples are; the highest names the class."""
         del memory
-        return by_head(network)
+        weights = network.head.weight.detach()
+        return (lambda views: views.high @ weights.T) if self.names_by_products else by_head(network)
 
-    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
+    def drop(self, network: Network, memory: Memory, position: int) -> Accommodated:
         """Return a new network without one class, or raise AccommodationError where the method cannot."""
         del network, memory, position
         raise AccommodationError(
@@ -125,25 +132,21 @@ class Method(Protocol):
         del shape, classes
 
 
-def take_in(method: Method, given: Given, progress: Watcher | None = None) -> Taken:
-    """Return a new network that knows one class more, once it is trained."""
-    lesson = method.lesson(given)
-    return lesson if isinstance(lesson, Taken) else lesson.finish(train(lesson, progress))
+def take_in(method: LearningMethod, new: NewClass) -> Accommodated:
+    """Return a network that knows one class more, each training that it takes run by itself."""
+    return finished(train_alone(method.take_in(new)))
 
 
-def train(lesson: Lesson, progress: Watcher | None = None) -> Fit:
-    """Train a lesson's network in place and return how it went."""
-    trial = lesson.trial
-    return fit(
-        trial.network,
-        lesson.loss,
-        trial.data,
-        lesson.settings,
-        seed=trial.seed,
-        state=trial.state,
-        after_step=lesson.after_step,
-        progress=progress,
-    )
+def train_alone(requests: Generator[TrainingRequest, Fit, Value]) -> Generator[Progress, None, Value]:
+    """Train what a coroutine asks for, one request after another, and report on the way."""
+    try:
+        request = next(requests)
+        while True:
+            result = yield from fitting(request)
+            request = requests.send(result)
+    except StopIteration as end:
+        value: Value = end.value
+        return value
 
 
 def batches(network: Network, samples: Samples, prepare: Preparation) -> Iterator[Tensor]:
@@ -151,6 +154,14 @@ def batches(network: Network, samples: Samples, prepare: Preparation) -> Iterato
     device = network.head.weight.device
     for part in torch.split(samples.inputs, prepare.evaluation_batch):
         yield prepare(part.to(device))
+
+
+@torch.no_grad()
+def views_of(network: Network, samples: Samples, prepare: Preparation) -> Views:
+    """Return shared and high-level features of all samples."""
+    network.eval()
+    parts = [network.views(batch) for batch in batches(network, samples, prepare)]
+    return Views(*(torch.cat(each) for each in zip(*parts, strict=True)))
 
 
 def placed(memory: Memory, network: Network) -> Memory:
@@ -167,46 +178,24 @@ def relabelled(samples: Samples, position: int) -> Samples:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with the prefix, without it."""
+    """Return the tensors whose names begin with the prefix, without it.
+
+    >>> under("mask/", {"mask/a": torch.ones(1), "b": torch.ones(1)})
+    {'a': tensor([1.])}
+    """
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def counts(unused: Mapping[str, Tensor]) -> dict[str, int]:
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors with a prefix before each name."""
+    return {prefix + name: value for name, value in tensors.items()}
+
+
+def counts(marks: Mapping[str, Tensor]) -> dict[str, int]:
     """Return how many units of each layer are marked."""
-    return {name: int(mark.sum()) for name, mark in unused.items()}
-
-
-def course(method: str, went: Fit, **facts: Any) -> dict[str, Any]:
-    """Return the report of one accommodation by training.
-
-    facts: what else there is to tell, such as free_units: under "before" and "after", free units by layer.
-    """
-    last = went.checks[-1]
-    told = {"method": method, **facts, "steps": last.step}
-    return told | {"final_loss": last.training_loss, "seconds": went.seconds}
-
-
-def slowed(training: TrainingSettings, divisor: float, epochs: int) -> TrainingSettings:
-    """Return how to train on a new class: as at first, at a lower rate, for so many passes."""
-    slow = training.optimiser.learning_rate / divisor
-    optimiser = replace(training.optimiser, learning_rate=slow)
-    return replace(training, optimiser=optimiser, epochs=epochs, steps=None, patience=None)
-
-
-def by_products(network: Network) -> Naming:
-    """Return SHELS's naming: the products w_c · f, whatever the head."""
-    weights = network.head.weight.detach()
-    return lambda views: views.high @ weights.T
+    return {name: int(mark.sum()) for name, mark in marks.items()}
 
 
 def by_head(network: Network) -> Naming:
-    """Return the naming of the network's last layer, as it was trained."""
+    """Name classes by the network's last layer, as it was trained."""
     return lambda views: network.head(views.high).detach()
-
-
-@torch.no_grad()
-def views_of(network: Network, samples: Samples, prepare: Preparation) -> Views:
-    """Return shared and high-level features of all samples."""
-    network.eval()
-    parts = [network.views(batch) for batch in batches(network, samples, prepare)]
-    return Views(*(torch.cat(each) for each in zip(*parts, strict=True)))

@@ -6,45 +6,31 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from shels.config import (
-    OWN,
-    Accommodation,
-    AgsCl,
-    Ewc,
-    Fecam,
-    FineTune,
-    Gaussian,
-    Gdumb,
-    Joint,
-    Lwf,
-    Maha,
-    Penalty,
-    Proximal,
-    Ranpac,
-    ShelsGdumb,
-    Slda,
+from shels import config
+from shels.config import OWN, Accommodation
+from shels.learning.methods import (
+    ags_cl,
+    ewc,
+    fecam,
+    fine_tune,
+    gaussian,
+    gdumb,
+    joint,
+    lwf,
+    maha,
+    penalty,
+    proximal,
+    ranpac,
+    shels_gdumb,
+    slda,
 )
-from shels.learning.methods.ags_cl import AgsClMethod
-from shels.learning.methods.ewc import EwcMethod
-from shels.learning.methods.fecam import FecamMethod
-from shels.learning.methods.fine_tune import FineTuneMethod
-from shels.learning.methods.gaussian import GaussianMethod
-from shels.learning.methods.gdumb import GdumbMethod
-from shels.learning.methods.joint import JointMethod
-from shels.learning.methods.lwf import LwfMethod
-from shels.learning.methods.maha import MahaMethod
-from shels.learning.methods.penalty import PenaltyMethod
-from shels.learning.methods.proximal import ProximalMethod
-from shels.learning.methods.ranpac import RanpacMethod
-from shels.learning.methods.shels_gdumb import ShelsGdumbMethod
-from shels.learning.methods.slda import SldaMethod
-from shels.learning.protocol import Method
+from shels.learning.protocol import LearningMethod
 
 _SHELS = "Gummadi, Kent, Mendez, Eaton, CoLLAs 2022"
 
 
 @dataclass(frozen=True)
-class Learning:
+class LearnerEntry:
     """A way to learn new classes.
 
     settings: its dataclass. make: what makes the method from it. family: what several are called together.
@@ -57,7 +43,7 @@ class Learning:
     family: str
     paper: str
     settings: Any
-    make: Callable[[Any], Method]
+    make: Callable[[Any], LearningMethod]
     detector: str
     standard: bool = False
 
@@ -77,35 +63,47 @@ class Learning:
         return {each.name: each.default for each in fields(self.settings)}
 
 
-_CLOSED, _LOGIT = "mahalanobis-layers", "max-logit"
-
-LEARNERS: dict[str, Learning] = {
-    each.name: each
-    for each in (
-        Learning("Gaussians", "own", "this software", Gaussian, GaussianMethod, OWN),
-        Learning("proximal", "own", "this software", Proximal, ProximalMethod, OWN),
-        Learning("SHELS as printed", "own", _SHELS, Penalty, PenaltyMethod, OWN),
-        Learning("MAHA", "closed-form", "Lee, Lee, Lee, Shin, NeurIPS 2018", Maha, MahaMethod, _CLOSED),
-        Learning("SLDA", "closed-form", "Hayes, Kanan, CVPR workshop 2020", Slda, SldaMethod, _CLOSED),
-        Learning("FeCAM", "closed-form", "Goswami et al., NeurIPS 2023", Fecam, FecamMethod, _CLOSED),
-        Learning("RanPAC", "closed-form", "McDonnell et al., NeurIPS 2023", Ranpac, RanpacMethod, _CLOSED),
-        Learning(
-            "AGS-CL", "regularised", "Jung et al., NeurIPS 2020", AgsCl, AgsClMethod, _LOGIT, standard=True
-        ),
-        Learning(
-            "EWC", "regularised", "Kirkpatrick et al., PNAS 2017", Ewc, EwcMethod, _LOGIT, standard=True
-        ),
-        Learning("LwF", "regularised", "Li, Hoiem, ECCV 2016", Lwf, LwfMethod, _LOGIT, standard=True),
-        Learning(
-            "GDumb", "replay", "Prabhu, Torr, Dokania, ECCV 2020", Gdumb, GdumbMethod, _LOGIT, standard=True
-        ),
-        Learning("SHELS-GDumb", "replay", _SHELS, ShelsGdumb, ShelsGdumbMethod, "shels"),
-        Learning("fine-tuning", "bounds", "–", FineTune, FineTuneMethod, _LOGIT, standard=True),
-        Learning("joint training", "bounds", "–", Joint, JointMethod, _LOGIT, standard=True),
-    )
-}
+_OURS = (
+    LearnerEntry("Gaussians", "own", "this software", config.Gaussian, gaussian.GaussianMethod, OWN),
+    LearnerEntry("proximal", "own", "this software", config.Proximal, proximal.ProximalMethod, OWN),
+    LearnerEntry("SHELS as printed", "own", _SHELS, config.Penalty, penalty.PenaltyMethod, OWN),
+)
 
 
-def method_of(settings: Accommodation) -> Method:
-    """Return the method that these settings describe."""
+def _closed(title: str, paper: str, settings: Any, make: Callable[[Any], LearningMethod]) -> LearnerEntry:
+    """Return a classifier in closed form on SHELS's features, with a score in closed form beside it."""
+    return LearnerEntry(title, "closed-form", paper, settings, make, "mahalanobis-layers")
+
+
+def _standard(
+    title: str, family: str, paper: str, settings: Any, make: Callable[[Any], LearningMethod]
+) -> LearnerEntry:
+    """Return a method of an ordinary classifier, whose largest logit tells novel samples."""
+    return LearnerEntry(title, family, paper, settings, make, "max-logit", standard=True)
+
+
+_RIVALS = (
+    _closed("MAHA", "Lee, Lee, Lee, Shin, NeurIPS 2018", config.Maha, maha.MahaMethod),
+    _closed("SLDA", "Hayes, Kanan, CVPR workshop 2020", config.Slda, slda.SldaMethod),
+    _closed("FeCAM", "Goswami et al., NeurIPS 2023", config.Fecam, fecam.FecamMethod),
+    _closed("RanPAC", "McDonnell et al., NeurIPS 2023", config.Ranpac, ranpac.RanpacMethod),
+    _standard("AGS-CL", "regularised", "Jung et al., NeurIPS 2020", config.AgsCl, ags_cl.AgsClMethod),
+    _standard("EWC", "regularised", "Kirkpatrick et al., PNAS 2017", config.Ewc, ewc.EwcMethod),
+    _standard("LwF", "regularised", "Li, Hoiem, ECCV 2016", config.Lwf, lwf.LwfMethod),
+    _standard("GDumb", "replay", "Prabhu, Torr, Dokania, ECCV 2020", config.Gdumb, gdumb.GdumbMethod),
+    LearnerEntry("SHELS-GDumb", "replay", _SHELS, config.ShelsGdumb, shels_gdumb.ShelsGdumbMethod, "shels"),
+    _standard("fine-tuning", "bounds", "–", config.FineTune, fine_tune.FineTuneMethod),
+    _standard("joint training", "bounds", "–", config.Joint, joint.JointMethod),
+)
+
+LEARNERS: dict[str, LearnerEntry] = {each.name: each for each in (*_OURS, *_RIVALS)}
+"""Every way to learn new classes by its name."""
+
+
+def method_of(settings: Accommodation) -> LearningMethod:
+    """Return the method that these settings describe.
+
+    >>> method_of(config.FineTune()).stores
+    'nothing'
+    """
     return LEARNERS[settings.kind].make(settings)

@@ -20,20 +20,19 @@ from shels.learning.protocol import Memory
 from shels.runtime import generator
 
 NAMES = ("samples", "labels", "seen")
-"""What of a memory is about kept samples."""
-
+"""What of a memory is about samples."""
 
 LEAST = 10
 """Samples of a class that a share keeps at least; of a thousand images 1 % would be one of each class."""
 
 
-def kept_memory(samples: Samples, seen: int) -> Memory:
+def as_memory(samples: Samples, seen: int) -> Memory:
     """Return samples as a memory. seen: how many there have been in all."""
     count = torch.tensor(seen, device=samples.labels.device)
     return {"samples": samples.inputs, "labels": samples.labels, "seen": count}
 
 
-def kept_samples(memory: Memory, classes: int) -> Samples:
+def buffered_samples(memory: Memory, classes: int) -> Samples:
     """Return the samples that a memory holds, to train on or to measure with; a class is its position."""
     return Samples(
         memory["samples"], memory["labels"], tuple(range(classes)), origin="the samples that were kept"
@@ -41,23 +40,23 @@ def kept_samples(memory: Memory, classes: int) -> Samples:
 
 
 def joined(memory: Memory, new: Samples) -> Samples:
-    """Return the kept samples and, after them, those of a new class, which has its label already."""
-    old = kept_samples(memory, len(new.classes) - 1)
-    new = replace(new, inputs=as_kept(new.inputs, old.inputs))
+    """Return the samples in the buffer and, after them, those of a new class, which has its label already."""
+    old = buffered_samples(memory, len(new.classes) - 1)
+    new = replace(new, inputs=in_form_of(new.inputs, old.inputs))
     inputs, labels = (torch.cat(pair) for pair in ((old.inputs, new.inputs), (old.labels, new.labels)))
     return Samples(inputs, labels, new.classes, origin=old.origin)
 
 
-def as_kept(inputs: Tensor, kept: Tensor) -> Tensor:
-    """Return inputs in the form of those that were kept: their size, and bytes or values 0-1 as they are."""
-    if inputs.dtype == kept.dtype and inputs.shape[1:] == kept.shape[1:]:
+def in_form_of(inputs: Tensor, buffered: Tensor) -> Tensor:
+    """Return inputs in the form of those in the buffer: their size, and bytes or values 0-1 as they are."""
+    if inputs.dtype == buffered.dtype and inputs.shape[1:] == buffered.shape[1:]:
         return inputs
     values = inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs
     if inputs.ndim == 4:
-        values = fitted(values.float(), kept.shape[2:], "resize")
-    if kept.dtype == torch.uint8:
+        values = fitted(values.float(), buffered.shape[2:], "resize")
+    if buffered.dtype == torch.uint8:
         return (values * 255).round().clamp(0, 255).to(torch.uint8)
-    return values.to(kept.dtype)
+    return values.to(buffered.dtype)
 
 
 def room(settings: Gdumb | ShelsGdumb, seen: int, classes: int) -> int:
@@ -99,7 +98,7 @@ def begun(settings: Gdumb | ShelsGdumb, samples: Samples) -> Memory:
     samples.require_every_class()
     counts = torch.bincount(samples.labels, minlength=len(samples.classes)).tolist()
     each = quotas(counts, room(settings, len(samples), len(counts)))
-    return kept_memory(chosen(samples, each, generator(0, "memory")), len(samples))
+    return as_memory(chosen(samples, each, generator(0, "memory")), len(samples))
 
 
 def extended(settings: Gdumb | ShelsGdumb, memory: Memory, new: Samples, draw: torch.Generator) -> Memory:
@@ -113,4 +112,4 @@ def extended(settings: Gdumb | ShelsGdumb, memory: Memory, new: Samples, draw: t
     *old, own = torch.bincount(every.labels, minlength=len(new.classes)).tolist()
     most = room(settings, seen, len(new.classes))
     own = min(own, max(most // len(new.classes), *old))
-    return kept_memory(chosen(every, quotas([*old, own], most), draw), seen)
+    return as_memory(chosen(every, quotas([*old, own], most), draw), seen)

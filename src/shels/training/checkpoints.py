@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,7 +15,8 @@ from torch import Tensor
 from shels.errors import ModelFileError
 from shels.files import read_metadata, read_tensors, to_bytes, write_whole
 
-Params = dict[str, Tensor]
+Params: TypeAlias = dict[str, Tensor]
+"""A network's parameters by name."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def fingerprint(about: Any, tensors: Iterable[Tensor]) -> str:
 
 
 @dataclass
-class Run:
+class RunState:
     """Everything that changes while a network trains, and so everything a checkpoint holds.
 
     moments: what the optimiser remembers of each parameter, by kind. step: optimiser steps taken.

@@ -40,10 +40,10 @@ def views_of(
 
 def _alone(network: Network, inputs: Tensor, part: Tensor, prepare: Preparation, shared: bool) -> Views:
     chunks = torch.split(part, prepare.evaluation_batch)
-    return _joined([_seen(network, prepare(inputs[chunk]), shared) for chunk in chunks])
+    return _joined([_views(network, prepare(inputs[chunk]), shared) for chunk in chunks])
 
 
-def _seen(network: Network, inputs: Tensor, shared: bool) -> Views:
+def _views(network: Network, inputs: Tensor, shared: bool) -> Views:
     if shared:
         return network.views(inputs)
     high = network.features(inputs)
@@ -54,7 +54,7 @@ def _joined(views: Sequence[Views]) -> Views:
     return Views(*(torch.cat(parts) for parts in zip(*views, strict=True)))
 
 
-class _Seeing(torch.nn.Module):
+class _WithViews(torch.nn.Module):
     """A network whose forward pass gives its views, so that it can be called with other parameters."""
 
     def __init__(self, network: Network, shared: bool) -> None:
@@ -62,7 +62,7 @@ class _Seeing(torch.nn.Module):
         self.network, self.shared = network, shared
 
     def forward(self, inputs: Tensor) -> Views:
-        return _seen(self.network, inputs, self.shared)
+        return _views(self.network, inputs, self.shared)
 
 
 def _together(
@@ -75,14 +75,14 @@ def _together(
 ) -> list[Views]:
     """Return the views of a stack of networks of one architecture, in batches of the same places of each."""
     params = {f"network.{name}": value for name, value in stacked_params(networks).items()}
-    seeing = _Seeing(networks[0], shared)
+    module = _WithViews(networks[0], shared)
     longest = max(map(len, parts))
     index = torch.zeros(len(parts), longest, dtype=torch.int64, device=inputs.device)
     for trial, part in enumerate(parts):
         index[trial, : len(part)] = part.to(inputs.device)
 
     def one(values: Params, batch: Tensor) -> Views:
-        views: Views = functional_call(seeing, values, (batch,))
+        views: Views = functional_call(module, values, (batch,))
         return views
 
     whole: list[Tensor] = []

@@ -1,43 +1,61 @@
-"""Training: the loss of SHELS, and the one loop that every method trains through, one trial or many.
+"""The one loop that every method trains through, one trial or many, as a generator of its progress.
 
 A method is a pure loss `loss(params, batch, state) -> scalar`, written for one trial, an optimiser given as a
 value and, where it needs one, an `after_step(params, state) -> params` (masks, proximal steps). The loop owns
 the order of the batches, the choice of the best model on validation data it never trains on, and the
-checkpoints. How a step is computed, by itself or for many trials at once, is `stepping`'s affair.
+checkpoints. How a step is computed is the affair of `single` for a trial by itself, of `stack` for many.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from shels.config import Precision, TrainingSettings
-from shels.errors import SettingsError
-from shels.model.networks import Network
-from shels.model.sparsity import depth_weights, group_sparsity
-from shels.training.batches import Batch, TrialData
-from shels.training.checkpoints import Checkpoint, Params
-from shels.training.courses import Course, Fit, Progress, TrialTraining, Watcher
-from shels.training.losses import cross_entropy
+from shels.errors import SettingsError, unknown_name
+from shels.runtime import finished, to_end
+from shels.training.checkpoints import Check, Checkpoint
+from shels.training.data import State, TrialData, TrialTraining
+from shels.training.losses import AfterStep, Loss, Objective
 from shels.training.memory import most_together
+from shels.training.single import Plan, Single
 from shels.training.stack import Stack
-from shels.training.stepping import AfterStep, Alone, Loss, Method, Plan, State, Work, class_scores
+from shels.training.trial_run import Fit, TrialRun
+
+PRECISIONS: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""What convolutions of stacked trials can multiply in, by name; float32 is TF32 on a GPU."""
+REPORT_EVERY = 10
+"""Steps between reports."""
 
 
-def shels_loss(network: Network, settings: TrainingSettings) -> Loss:
-    """Return the loss of Eq. (3): cross-entropy over raw cosines and group sparsity that fades with depth."""
-    names = network.weight_names()
-    mu = depth_weights(len(names), settings.depth_weights)
+@dataclass(frozen=True)
+class Progress:
+    """How far a training is. check: what a validation just came to. resumed: it goes on from a checkpoint."""
 
-    def loss(params: Params, batch: Batch, state: State) -> Tensor:
-        sparsity = group_sparsity([params[name] for name in names], mu)
-        scores = class_scores(network, params, batch.inputs, state)
-        return cross_entropy(scores, batch.labels) + settings.alpha * sparsity
+    step: int
+    steps: int
+    check: Check | None = None
+    resumed: bool = False
+    stage: str = "training"
 
-    return loss
+
+@dataclass(frozen=True, eq=False)
+class TrainingRequest:
+    """A training of one trial as a value: requests that are alike can be trained together.
+
+    loss, after_step: written for one trial; what is particular to it they read from its state alone.
+    """
+
+    trial: TrialTraining
+    loss: Loss
+    settings: TrainingSettings
+    after_step: AfterStep | None = None
 
 
 def fit(
@@ -50,67 +68,101 @@ def fit(
     state: State | None = None,
     after_step: AfterStep | None = None,
     checkpoint: Checkpoint | None = None,
-    progress: Watcher | None = None,
 ) -> Fit:
-    """Train a network in place and return how it went; the weights kept are those best on validation.
+    """Train a network in place and return how it went; it gets the weights that were best on validation.
 
-    Without validation data they are the last ones.
-
-    With a `checkpoint`, a run that was cut off goes on from its last validation, on the CPU to the very
-    same weights.
+    Without validation data those are the last. With a `checkpoint`, a run that was cut off goes on from its
+    last validation, on the CPU to the very same weights.
     """
     trial = TrialTraining(network, data, seed, state or {}, checkpoint)
-    went = fit_trials([trial], loss, settings, after_step=after_step, progress=progress)[0]
-    if went.error is not None:
-        raise went.error
-    return went
+    return finished(fitting(TrainingRequest(trial, loss, settings, after_step)))
 
 
-def fit_trials(
+def fitting(request: TrainingRequest) -> Generator[Progress, None, Fit]:
+    """Train one trial by itself, reporting on the way; raises where its training diverges."""
+    (result,) = yield from training(
+        [request.trial], request.loss, request.settings, after_step=request.after_step
+    )
+    if result.error is not None:
+        raise result.error
+    return result
+
+
+def training(
     trials: Sequence[TrialTraining],
     loss: Loss,
     settings: TrainingSettings,
     *,
     after_step: AfterStep | None = None,
-    progress: Watcher | None = None,
     together: int | None = None,
     precision: Precision = "float32",
-) -> list[Fit]:
-    """Train networks of one architecture in place, as many at once as memory allows, and say how it went.
+) -> Generator[Progress, None, list[Fit]]:
+    """Train networks of one architecture in place, as many at once as memory allows, reporting on the way.
 
     A trial's path is its own: it depends on its network, data, seed and state, not on its neighbours (what a
     step draws, by dropout, CutMix or replay of Gaussians, is another draw in another stack). Trials may
     differ in samples and in classes; `loss` and `after_step` are written for one. One that diverges ends
     alone, with `Fit.error`. `together`: trials stacked at most; None plans it by memory on a GPU and takes
-    one after another on a CPU. `precision`: what convolutions of stacked trials multiply in; float32 is TF32
-    on a GPU.
+    one after another on a CPU. `precision`: what convolutions of stacked trials multiply in.
+
+    Nothing that is set for computing (random state, gradients, precision) holds while the consumer does, and
+    a training that is left early leaves the networks as they were.
     """
     if not trials:
         return []
     device = next(trials[0].network.parameters()).device
-    if precision != "float32" and device.type != "cuda":
-        raise SettingsError(f'precision "{precision}" needs a GPU; on a CPU use "float32"')
-    method = Method(loss, settings.optimiser, after_step)
-    works = [
-        Work(trial.network, data, trial.state) for trial, data in zip(trials, _moved(trials), strict=True)
-    ]
-    ready = [Course(work, settings, trial) for work, trial in zip(works, trials, strict=True)]
+    dtype = _checked(precision, device)
+    objective = Objective(loss, settings, after_step)
+    runs = [TrialRun(trial, settings) for trial in _moved(trials)]
     width = together or planned(trials[0].network, trials[0].data, settings)
-    if not all(_alike(work.data, works[0].data) for work in works):
+    if not all(_alike(run.trial.data, runs[0].trial.data) for run in runs):
         width = 1  # a stack gathers and prepares all inputs at once
     stacked = together is not None or device.type == "cuda"
-    for trial in trials:
-        trial.network.train()  # all of them: the loss may compute through any
     out: list[Fit] = []
-    while len(out) < len(ready):
-        part = ready[len(out) : len(out) + width]
-        done = _attempt(part, method, precision if stacked else None, progress)
-        if done is None:
-            width = -(-len(part) // 2)  # split what does not fit, and begin that part again
-            torch.cuda.empty_cache()
-        out += done or []
+    try:
+        for trial in trials:
+            trial.network.train()  # all of them: the loss may compute through any
+        while len(out) < len(runs):
+            part = runs[len(out) : len(out) + width]
+            done = yield from _attempt(part, objective, dtype if stacked else None)
+            if done is None:
+                width = -(-len(part) // 2)  # split what does not fit, and begin that part again
+                torch.cuda.empty_cache()
+            out += done or []
+    finally:
+        for trial in trials:
+            trial.network.eval()
+    return out
+
+
+fit_trials = to_end(training)
+
+
+def planned(network: nn.Module, data: TrialData, settings: TrainingSettings) -> int:
+    """Return how many trials to stack: what fits into the memory of a GPU, and one at a time on a CPU."""
+    on_gpu = next(network.parameters()).device.type == "cuda"
+    return most_together(network, data, settings) if on_gpu else 1
+
+
+def _checked(precision: str, device: torch.device) -> torch.dtype:
+    if precision not in PRECISIONS:
+        raise SettingsError(unknown_name("precision", precision, PRECISIONS))
+    if precision != "float32" and device.type != "cuda":
+        raise SettingsError(f'precision "{precision}" needs a GPU; on a CPU use "float32"')
+    return PRECISIONS[precision]
+
+
+def _moved(trials: Sequence[TrialTraining]) -> list[TrialTraining]:
+    """Return the trials with their data where their networks are, what they share still shared."""
+    device = next(trials[0].network.parameters()).device
+    there: dict[int, Tensor] = {}
+    out = []
     for trial in trials:
-        trial.network.eval()
+        data = trial.data
+        if id(data.inputs) not in there:
+            there[id(data.inputs)] = data.inputs.to(device)
+        moved = replace(data, inputs=there[id(data.inputs)], prepare=data.prepare.to(device))
+        out.append(replace(trial, data=moved))
     return out
 
 
@@ -120,75 +172,78 @@ def _alike(one: TrialData, other: TrialData) -> bool:
 
 
 def _attempt(
-    trials: Sequence[Course], method: Method, precision: Precision | None, progress: Watcher | None
-) -> list[Fit] | None:
-    """Train trials together, or return None where they do not fit into memory together."""
-    works = [trial.work for trial in trials]
+    runs: Sequence[TrialRun], objective: Objective, precision: torch.dtype | None
+) -> Generator[Progress, None, list[Fit] | None]:
+    """Train trials together; None where they do not fit into memory together. precision: of a stack."""
+    trials = [run.trial for run in runs]
+    engine: _Engine | None
     try:
-        engine: Alone | Stack | None
-        if precision is None:
-            engine = Alone(works[0], method)
-        else:
-            engine = Stack(works, method, getattr(torch, precision), trials[0].settings.batch_size)
-        return _fit_together(trials, engine, progress)
+        engine = Single(trials[0], objective) if precision is None else Stack(trials, objective, precision)
+        return (yield from _train_together(runs, engine))
     except torch.OutOfMemoryError:
-        if len(trials) == 1:
+        if len(runs) == 1:
             raise
     engine = None  # after the exception, which holds on to all that did not fit
-    for trial in trials:
-        trial.give_up()
+    for run in runs:
+        run.give_up()
     return None
 
 
-def planned(network: nn.Module, data: TrialData, settings: TrainingSettings) -> int:
-    """Return how many trials to stack: what fits into the memory of a GPU, and one at a time on a CPU."""
-    on_gpu = next(network.parameters()).device.type == "cuda"
-    return most_together(network, data, settings) if on_gpu else 1
+_Engine: TypeAlias = Single | Stack
 
 
-def _moved(trials: Sequence[TrialTraining]) -> list[TrialData]:
-    """Return the trials' data where their networks are, what they share still shared."""
-    device = next(trials[0].network.parameters()).device
-    there: dict[int, Tensor] = {}
-    out = []
-    for data in (trial.data for trial in trials):
-        if id(data.inputs) not in there:
-            there[id(data.inputs)] = data.inputs.to(device)
-        inputs, prepare = there[id(data.inputs)], data.prepare.to(device)
-        out.append(TrialData(inputs, data.training, data.validation, prepare))
-    return out
-
-
-def _fit_together(trials: Sequence[Course], engine: Alone | Stack, progress: Watcher | None) -> list[Fit]:
+def _train_together(runs: Sequence[TrialRun], engine: _Engine) -> Generator[Progress, None, list[Fit]]:
     """Train trials side by side to the end of each."""
-    for trial, run in zip(trials, engine.runs, strict=True):
-        trial.begin(run, progress)
-    began = time.perf_counter() - max(run.seconds for run in engine.runs)
-    device = trials[0].work.data.inputs.device
+    for run, state in zip(runs, engine.states, strict=True):
+        if run.begin(state):
+            yield Progress(state.step, run.steps, resumed=True)
+    began = time.perf_counter() - max(state.seconds for state in engine.states)
+    draws = _Draws(runs[0].trial.data.inputs.device)
+    while any(not run.finished for run in runs):
+        plans = [None if run.finished else run.plan() for run in runs]
+        yield from _steps(runs, plans, engine, draws)
+        engine.validate()
+        for run in runs:
+            run.plan_ahead()  # while a GPU is busy
+        for run, plan, losses in zip(runs, plans, engine.results(), strict=True):
+            check = None if plan is None else run.check(losses, time.perf_counter() - began)
+            if check is not None:
+                yield Progress(check.step, run.steps, check)
+    return [run.end(len(runs)) for run in runs]
 
-    def foresee() -> None:
-        for trial in trials:
-            trial.foresee()
 
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        while any(not trial.finished for trial in trials):
-            plans = [None if trial.finished else trial.plan() for trial in trials]
-            outcomes = engine.round(plans, _teller(trials, plans, progress), foresee)
-            for trial, plan, outcome in zip(trials, plans, outcomes, strict=True):
-                if plan is not None:
-                    trial.check(*outcome, time.perf_counter() - began, progress)
-    return [trial.end(len(trials)) for trial in trials]
+def _steps(
+    runs: Sequence[TrialRun], plans: Sequence[Plan | None], engine: _Engine, draws: _Draws
+) -> Iterator[Progress]:
+    """Take the steps up to the next validation in portions, and report on the trial that takes the most."""
+    pairs = ((run, len(plan.sizes)) for run, plan in zip(runs, plans, strict=True) if plan is not None)
+    run, count = max(pairs, key=lambda pair: pair[1])
+    step = run.state.step
+    end = step + count
+    with draws():
+        engine.load(plans)
+    while step < end:
+        portion = min(REPORT_EVERY - step % REPORT_EVERY, end - step)
+        with draws():
+            engine.take(portion)
+        step += portion
+        if step % REPORT_EVERY == 0:
+            yield Progress(step, run.steps)
 
 
-def _teller(
-    trials: Sequence[Course], plans: Sequence[Plan | None], progress: Watcher | None
-) -> Callable[[int], None]:
-    """Return what tells the watcher of every tenth step of the first trial that takes any."""
-    trial = next(t for t, plan in zip(trials, plans, strict=True) if plan is not None)
-    before = trial.run.step
+class _Draws:
+    """A training's own random state: inside, torch goes on where it stopped; outside, nobody notices."""
 
-    def told(place: int) -> None:
-        if progress is not None and (before + place) % 10 == 0:
-            progress(Progress(before + place, trial.steps))
+    def __init__(self, device: torch.device) -> None:
+        self._gpus = [device] if device.type == "cuda" else []
+        self._states: list[Tensor] = []
 
-    return told
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with torch.random.fork_rng(devices=self._gpus):
+            if self._states:
+                torch.set_rng_state(self._states[0])
+                for device, state in zip(self._gpus, self._states[1:], strict=True):
+                    torch.cuda.set_rng_state(state, device)
+            yield
+            self._states = [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]

@@ -9,7 +9,7 @@ from torch import nn
 
 from shels.config import TrainingSettings
 from shels.model.chains import shapes
-from shels.training.batches import TrialData
+from shels.training.data import TrialData
 
 _SHARE = 0.8
 """Of the free memory, what is planned with; the rest is for what no plan foresees."""
@@ -23,10 +23,8 @@ def most_together(network: nn.Module, data: TrialData, settings: TrainingSetting
     """Return how many trials of a network to stack, from the memory that is free on its GPU; at least one."""
     device = next(network.parameters()).device
     free, _ = torch.cuda.mem_get_info(device)
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(
-        device
-    )  # torch's own, to be used again
-    return max(1, int(_SHARE * (free + kept) / bytes_of_trial(network, data, settings)))
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's own
+    return max(1, int(_SHARE * (free + unused) / bytes_of_trial(network, data, settings)))
 
 
 def bytes_of_trial(network: nn.Module, data: TrialData, settings: TrainingSettings) -> int:

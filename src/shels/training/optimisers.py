@@ -1,31 +1,173 @@
 """Optimiser steps as functions: of one trial through torch's own, of a stack of trials each in its own time.
 
-What an optimiser remembers lies beside the parameters, by kind and name, laid out like them.
+What an optimiser remembers lies beside the parameters, by kind and name, laid out like them. A new optimiser
+is a subclass of `StepRule` and a line in `OPTIMISERS`, beside its settings in `shels.config`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from shels.config import Adam, Optimiser, WarmRestarts
+from shels.config import Adam, Optimiser, Sgd, WarmRestarts
+from shels.errors import SettingsError, unknown_name
 from shels.kernels import trial_axis
 from shels.training.checkpoints import Params
+
+Moments: TypeAlias = dict[str, Params]
+Values: TypeAlias = list[Tensor]
 
 _BETAS = (0.9, 0.999, 1e-8)
 """Of Adam's mean and mean square, and the term that keeps its quotient finite: torch's defaults."""
 
-Moments = dict[str, Params]
+
+class Now(NamedTuple):
+    """One trial's step: how many were taken before it, and its learning rate."""
+
+    taken: int
+    rate: float
+
+
+class StepRule(ABC):
+    """How a kind of optimiser moves parameters; `settings` are those of its dataclass.
+
+    moments: names of what it remembers of each parameter, in the order in which its methods get them.
+    """
+
+    moments: ClassVar[tuple[str, ...]]
+
+    def longest(self, settings: Any) -> float | None:
+        """Return the length at which a trial's whole gradient is clipped, None for never."""
+        del settings
+        return None
+
+    @abstractmethod
+    def step(self, settings: Any, values: Values, grads: Values, moments: list[Values], now: Now) -> None:
+        """Move one trial's parameters in place."""
+
+    @abstractmethod
+    def columns(self, rates: Tensor, count: Tensor) -> tuple[Tensor, Tensor | float]:
+        """Return the two columns of a table, the second over 0: what a stack must know of a trial's steps.
+
+        rates, count: (steps,), each step's learning rate and its number from 1.
+        """
+
+    @abstractmethod
+    def moved(
+        self, settings: Any, param: Tensor, grad: Tensor, moments: Values, columns: Values
+    ) -> tuple[Tensor, ...]:
+        """Return new moments and, last, the new parameter (trials, ...). columns: each trial's row."""
+
+    def fused(self, param: Tensor, grad: Tensor, moments: Values, rows: Tensor) -> bool:
+        """Move a stack's parameter in place by a kernel, and tell whether there is one for it."""
+        del param, grad, moments, rows
+        return False
+
+
+class _Adam(StepRule):
+    moments = ("exp_avg", "exp_avg_sq")
+
+    def step(self, settings: Adam, values: Values, grads: Values, moments: list[Values], now: Now) -> None:
+        del settings
+        count = torch.tensor(float(now.taken), device=values[0].device)
+        adam(
+            values,
+            grads,
+            moments[0],
+            moments[1],
+            [],
+            [count.clone() for _ in values],
+            fused=True,
+            amsgrad=False,
+            beta1=_BETAS[0],
+            beta2=_BETAS[1],
+            lr=now.rate,
+            weight_decay=0.0,
+            eps=_BETAS[2],
+            maximize=False,
+        )
+
+    def columns(self, rates: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the rate over the first bias correction, and the root of the second."""
+        return rates / (1 - _BETAS[0] ** count), (1 - _BETAS[1] ** count).sqrt()
+
+    def moved(
+        self, settings: Adam, param: Tensor, grad: Tensor, moments: Values, columns: Values
+    ) -> tuple[Tensor, ...]:
+        del settings
+        rate, spread = columns
+        mean = torch.lerp(moments[0], grad, 1 - _BETAS[0])
+        square = moments[1] * _BETAS[1] + (1 - _BETAS[1]) * grad * grad
+        return mean, square, param - rate * mean / (square.sqrt() / spread + _BETAS[2])
+
+    def fused(self, param: Tensor, grad: Tensor, moments: Values, rows: Tensor) -> bool:
+        if not trial_axis.has_kernels(param):
+            return False
+        from shels.kernels import adam as kernel  # noqa: PLC0415
+
+        kernel.step(param, grad, moments[0], moments[1], rows, _BETAS)
+        return True
+
+
+class _Sgd(StepRule):
+    moments = ("momentum_buffer",)
+
+    def longest(self, settings: Sgd | WarmRestarts) -> float | None:
+        return settings.clip if isinstance(settings, WarmRestarts) else None
+
+    def step(
+        self, settings: Sgd | WarmRestarts, values: Values, grads: Values, moments: list[Values], now: Now
+    ) -> None:
+        sgd(
+            values,
+            grads,
+            list(moments[0]),
+            fused=True,
+            weight_decay=settings.weight_decay,
+            momentum=settings.momentum,
+            lr=now.rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+
+    def columns(self, rates: Tensor, count: Tensor) -> tuple[Tensor, float]:
+        """Return the rate, and 1."""
+        del count
+        return rates, 1.0
+
+    def moved(
+        self, settings: Sgd | WarmRestarts, param: Tensor, grad: Tensor, moments: Values, columns: Values
+    ) -> tuple[Tensor, ...]:
+        buffer = moments[0] * settings.momentum + grad + settings.weight_decay * param
+        return buffer, param - columns[0] * buffer
+
+
+OPTIMISERS: dict[str, StepRule] = {Adam.kind: _Adam(), Sgd.kind: _Sgd(), WarmRestarts.kind: _Sgd()}
+"""Every optimiser by the kind of its settings."""
+
+
+def rule_of(settings: Optimiser) -> StepRule:
+    """Return how an optimiser moves parameters.
+
+    >>> rule_of(Adam()).moments
+    ('exp_avg', 'exp_avg_sq')
+    """
+    if settings.kind not in OPTIMISERS:
+        raise SettingsError(unknown_name("optimiser", settings.kind, OPTIMISERS))
+    return OPTIMISERS[settings.kind]
 
 
 def moments_of(settings: Optimiser, params: Params) -> Moments:
     """Return what an optimiser remembers before its first step."""
-    kinds = ("exp_avg", "exp_avg_sq") if isinstance(settings, Adam) else ("momentum_buffer",)
-    return {kind: {n: torch.zeros_like(p, requires_grad=False) for n, p in params.items()} for kind in kinds}
+    names = rule_of(settings).moments
+    return {kind: {n: torch.zeros_like(p, requires_grad=False) for n, p in params.items()} for kind in names}
 
 
 @torch.no_grad()
@@ -33,61 +175,20 @@ def step(
     settings: Optimiser, params: Params, grads: Sequence[Tensor], moments: Moments, taken: int, rate: float
 ) -> None:
     """Move one trial's parameters in place. taken: steps before this one. rate: this step's learning rate."""
-    values = list(params.values())
-    grads = [
-        _laid_out(grad, value) for grad, value in zip(grads, values, strict=True)
-    ]  # fused steps trust it
-    if isinstance(settings, WarmRestarts):
-        scale = _cut([grad.square().sum() for grad in grads], settings.clip)
-        grads = [grad * scale for grad in grads]
-    kept = [list(kind.values()) for kind in moments.values()]
-    if isinstance(settings, Adam):
-        count = torch.tensor(float(taken), device=values[0].device)
-        adam(
-            values,
-            grads,
-            kept[0],
-            kept[1],
-            [],
-            [count.clone() for _ in values],
-            fused=True,
-            amsgrad=False,
-            beta1=_BETAS[0],
-            beta2=_BETAS[1],
-            lr=rate,
-            weight_decay=0.0,
-            eps=_BETAS[2],
-            maximize=False,
-        )
-        return
-    sgd(
-        values,
-        grads,
-        list(kept[0]),
-        fused=True,
-        weight_decay=settings.weight_decay,
-        momentum=settings.momentum,
-        lr=rate,
-        dampening=0.0,
-        nesterov=False,
-        maximize=False,
-    )
+    rule, values = rule_of(settings), list(params.values())
+    laid = [_laid_out(grad, value) for grad, value in zip(grads, values, strict=True)]  # fused steps trust it
+    if (longest := rule.longest(settings)) is not None:
+        scale = _shortening([grad.square().sum() for grad in laid], longest)
+        laid = [grad * scale for grad in laid]
+    rule.step(settings, values, laid, [list(kind.values()) for kind in moments.values()], Now(taken, rate))
 
 
 def table(settings: Optimiser, taken: int, rates: Sequence[float], steps: int) -> Tensor:
-    """Return a trial's steps up to the next validation as numbers: (steps, 2), rows of zeros for rest.
-
-    Adam: the rate over its first bias correction, and the root of the second. Else: the rate, and 1.
-    """
+    """Return a trial's steps up to the next validation as numbers: (steps, 2), rows of zeros for rest."""
     out = torch.zeros(steps, 2, dtype=torch.float64)
     count = torch.arange(taken + 1, taken + 1 + len(rates), dtype=torch.float64)
-    rate = torch.tensor(rates, dtype=torch.float64)
-    if isinstance(settings, Adam):
-        rate = rate / (1 - _BETAS[0] ** count)
-        out[: len(rates), 1] = (1 - _BETAS[1] ** count).sqrt()
-    else:
-        out[: len(rates), 1] = 1.0
-    out[: len(rates), 0] = rate
+    columns = rule_of(settings).columns(torch.tensor(rates, dtype=torch.float64), count)
+    out[: len(rates), 0], out[: len(rates), 1] = columns
     return out
 
 
@@ -96,43 +197,34 @@ def stacked_step(
     settings: Optimiser, params: Params, grads: Sequence[Tensor], moments: Moments, now: Tensor
 ) -> None:
     """Move all trials' parameters (trials, ...) in place. now: (trials, 2), each trial's row of its table."""
-    if isinstance(settings, WarmRestarts):
-        scale = _cut([grad.flatten(1).square().sum(dim=1) for grad in grads], settings.clip)
+    rule = rule_of(settings)
+    if (longest := rule.longest(settings)) is not None:
+        scale = _shortening([grad.flatten(1).square().sum(dim=1) for grad in grads], longest)
         grads = [grad * scale.view(-1, *[1] * (grad.ndim - 1)) for grad in grads]
     for (name, param), grad in zip(params.items(), grads, strict=True):
-        kept = [kind[name] for kind in moments.values()]
-        grad = _laid_out(grad, param)  # noqa: PLW2901 - the same gradient
-        if isinstance(settings, Adam) and trial_axis.has_kernels(param):
-            from shels.kernels import adam as kernel  # noqa: PLC0415
-
-            kernel.step(param, grad, kept[0], kept[1], now, _BETAS)
-        else:
-            _move(settings, param, grad, kept, now)
+        mine, laid = [kind[name] for kind in moments.values()], _laid_out(grad, param)
+        if not rule.fused(param, laid, mine, now):
+            _move(rule, settings, param, laid, mine, now)
 
 
-def _cut(squares: Sequence[Tensor], most: float) -> Tensor:
-    """Return what a gradient is multiplied by to be no longer than `most`, as torch has it.
+def _move(
+    rule: StepRule, settings: Optimiser, param: Tensor, grad: Tensor, moments: Values, now: Tensor
+) -> None:
+    """Move one parameter of all trials by plain operations; what rests keeps its values to the bit."""
+    rate, spread = (column.to(param.dtype).view(-1, *[1] * (param.ndim - 1)) for column in now.unbind(1))
+    new = rule.moved(settings, param, grad, moments, [rate, spread])
+    for old, value in zip((*moments, param), new, strict=True):
+        old.copy_(torch.where(spread > 0, value, old))
+
+
+def _shortening(squares: Sequence[Tensor], longest: float) -> Tensor:
+    """Return what a gradient is multiplied by to be no longer than that, as torch has it.
 
     squares: the squared lengths of its parts; of many trials, each (trials,).
     """
     length = torch.stack(list(squares)).sum(dim=0).sqrt()
-    return (most / (length + 1e-6)).clamp(max=1.0)
+    return (longest / (length + 1e-6)).clamp(max=1.0)
 
 
 def _laid_out(grad: Tensor, param: Tensor) -> Tensor:
     return grad if grad.stride() == param.stride() else torch.empty_like(param).copy_(grad)
-
-
-def _move(settings: Optimiser, param: Tensor, grad: Tensor, kept: Sequence[Tensor], now: Tensor) -> None:
-    """Move one parameter of all trials by plain operations; what rests keeps its values to the bit."""
-    rate, spread = (column.to(param.dtype).view(-1, *[1] * (param.ndim - 1)) for column in now.unbind(1))
-    if isinstance(settings, Adam):
-        mean = torch.lerp(kept[0], grad, 1 - _BETAS[0])
-        square = kept[1] * _BETAS[1] + (1 - _BETAS[1]) * grad * grad
-        new = [mean, square]
-        change = rate * mean / (square.sqrt() / spread + _BETAS[2])
-    else:
-        new = [kept[0] * settings.momentum + grad + settings.weight_decay * param]
-        change = rate * new[0]
-    for old, value in zip((*kept, param), (*new, param - change), strict=True):
-        old.copy_(torch.where(spread > 0, value, old))

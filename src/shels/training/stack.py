@@ -6,7 +6,7 @@ on a GPU one step of all is recorded once as a CUDA graph and replayed, with not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -15,21 +15,10 @@ from torch import Tensor, nn
 from shels.errors import SettingsError
 from shels.kernels import trial_axis
 from shels.training import optimisers
-from shels.training.batches import Batch, Rows
-from shels.training.checkpoints import Params, Run
-from shels.training.losses import PADDING
-from shels.training.stepping import (
-    SURPLUS,
-    AfterStep,
-    Method,
-    Outcome,
-    Plan,
-    State,
-    Work,
-    class_scores,
-    mean_scores,
-    score_sums,
-)
+from shels.training.checkpoints import Params, RunState
+from shels.training.data import Batch, Rows, State, TrialTraining
+from shels.training.losses import PADDING, SURPLUS, AfterStep, Objective, class_scores, validation_sums
+from shels.training.single import Losses, Plan, mean_losses
 
 
 class Stack:
@@ -39,23 +28,23 @@ class Stack:
     next validation rests: nothing of it changes until the others are there.
     """
 
-    def __init__(self, works: Sequence[Work], method: Method, precision: torch.dtype, batch: int) -> None:
-        self.method, self.precision, self.batch = method, precision, batch
-        self.works = works
-        self.network = max((work.network for work in works), key=_classes)
+    def __init__(self, trials: Sequence[TrialTraining], objective: Objective, precision: torch.dtype) -> None:
+        self.trials, self.objective, self.precision = trials, objective, precision
+        self.settings = objective.settings
+        self.network = max((trial.network for trial in trials), key=_classes)
         self.device = next(self.network.parameters()).device
-        self.params = stacked_params([work.network for work in works])
-        self.moments = optimisers.moments_of(method.optimiser, self.params)
-        self.state = _stacked_state(works, _classes(self.network))
-        self.inputs, self.offsets = _shared_inputs(works)
-        self.runs = [Run(*self._views(trial)) for trial in range(len(works))]
+        self.params = stacked_params([trial.network for trial in trials])
+        self.moments = optimisers.moments_of(objective.settings.optimiser, self.params)
+        self.state = _stacked_state(trials, _classes(self.network))
+        self.inputs, self.offsets = _shared_inputs(trials)
+        self.states = [RunState(*self._views(trial)) for trial in range(len(trials))]
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._held: tuple[Tensor, Tensor] | None = None
+        self._held_out: tuple[Tensor, Tensor] | None = None
         self._steps = 0
 
     def _views(self, trial: int) -> tuple[Params, optimisers.Moments]:
         """Return one trial's part of the stack, without the rows of the head that are not its own."""
-        shapes = {name: value.shape for name, value in self.works[trial].network.named_parameters()}
+        shapes = {name: value.shape for name, value in self.trials[trial].network.named_parameters()}
 
         def own(values: Params) -> Params:
             return {name: values[name][trial][: shapes[name][0]].detach() for name in shapes}
@@ -70,54 +59,51 @@ class Stack:
             with torch.cuda.device(self.device), trial_axis.stacking(self.precision):
                 yield
 
-    def round(
-        self, plans: Sequence[Plan | None], told: Callable[[int], None], meanwhile: Callable[[], None]
-    ) -> list[Outcome]:
-        """Train every trial that has a plan up to its next validation and return how each went.
-
-        `meanwhile` is called when all is under way, before anything is waited for.
-        """
-        steps = max(len(plan.sizes) for plan in plans if plan is not None)
+    def load(self, plans: Sequence[Plan | None]) -> None:
+        """Begin the steps up to the next validation of every trial that has a plan."""
+        self._plans = plans
         with self._computing():
-            self._load(plans, steps)
-            for place in range(steps):
+            self._load(plans, max(len(plan.sizes) for plan in plans if plan is not None))
+
+    def take(self, count: int) -> None:
+        """Take so many steps in every trial that has them; on a GPU nothing is waited for."""
+        with self._computing():
+            for _ in range(count):
                 if self._graph is not None:
                     self._graph.replay()
                 else:
                     self._step()
-                told(place + 1)
-            sums = self._validate()
-        for run, plan in zip(self.runs, plans, strict=True):
-            run.step += 0 if plan is None else len(plan.sizes)
-        meanwhile()
-        return self._outcomes(plans, self._total.tolist(), None if sums is None else sums.tolist())
 
-    def _outcomes(
-        self, plans: Sequence[Plan | None], losses: list[float], sums: list[list[float]] | None
-    ) -> list[Outcome]:
-        out: list[Outcome] = []
-        for trial, plan in enumerate(plans):
-            part = self.works[trial].data.validation
-            scores = None if part is None or sums is None else mean_scores(sums[trial], len(part.places))
-            out.append((losses[trial] / (1 if plan is None else len(plan.sizes)), scores))
-        return out
+    def validate(self) -> None:
+        """Compute how every trial stands on its validation data; on a GPU nothing is waited for."""
+        with self._computing():
+            self._sums = self._validation_sums()
+        for run, plan in zip(self.states, self._plans, strict=True):
+            run.step += 0 if plan is None else len(plan.sizes)
+
+    def results(self) -> list[Losses]:
+        """Return how the steps and the validation of each trial went."""
+        totals: list[float] = self._total.tolist()
+        sums = [None] * len(totals) if self._sums is None else self._sums.tolist()
+        steps = [1 if plan is None else len(plan.sizes) for plan in self._plans]
+        return [mean_losses(*each) for each in zip(totals, steps, sums, self.trials, strict=True)]
 
     def _load(self, plans: Sequence[Plan | None], steps: int) -> None:
         """Bring what the next steps need to the device: whose turn, which samples, which rates."""
         if steps > self._steps:
             self._allocate(steps)
-        index = torch.zeros(len(plans), self._steps, self.batch, dtype=torch.int64)
+        index = torch.zeros(len(plans), self._steps, self.settings.batch_size, dtype=torch.int64)
         labels = torch.full_like(index, PADDING)
         tables = torch.zeros(len(plans), self._steps, 2, dtype=torch.float64)
         for trial, plan in enumerate(plans):
             if plan is None:
                 continue
-            rows, training = plan.rows, self.works[trial].data.training
+            rows, training = plan.rows, self.trials[trial].data.training
             there = rows >= 0
             index[trial, : len(rows)] = training.places.cpu()[rows.clamp(min=0)] + self.offsets[trial]
             labels[trial, : len(rows)] = torch.where(there, training.labels.cpu()[rows.clamp(min=0)], PADDING)
-            taken = self.runs[trial].step
-            tables[trial] = optimisers.table(self.method.optimiser, taken, plan.rates, self._steps)
+            taken = self.states[trial].step
+            tables[trial] = optimisers.table(self.settings.optimiser, taken, plan.rates, self._steps)
         if self.device.type == "cuda" and self._graph is None:
             self._record()
         for mine, new in ((self._index, index), (self._labels, labels), (self._table, tables)):
@@ -128,9 +114,11 @@ class Stack:
 
     def _allocate(self, steps: int) -> None:
         """Make room for a number of steps; a graph that reads the old room is void."""
-        trials, dtype = len(self.works), next(iter(self.params.values())).dtype
+        trials, dtype = len(self.trials), next(iter(self.params.values())).dtype
         self._steps, self._graph = steps, None
-        self._index = torch.zeros(trials, steps, self.batch, dtype=torch.int64, device=self.device)
+        self._index = torch.zeros(
+            trials, steps, self.settings.batch_size, dtype=torch.int64, device=self.device
+        )
         self._labels = torch.full_like(self._index, PADDING)
         self._table = torch.zeros(trials, steps, 2, dtype=dtype, device=self.device)
         self._place = torch.zeros(1, dtype=torch.int64, device=self.device)
@@ -163,14 +151,14 @@ class Stack:
         names, values = list(self.params), list(self.params.values())
 
         def one(params: Sequence[Tensor], batch: Batch, state: State) -> Tensor:
-            return self.method.loss(dict(zip(names, params, strict=True)), batch, state)
+            return self.objective.loss(dict(zip(names, params, strict=True)), batch, state)
 
         losses = torch.vmap(one, randomness="different")(values, self._batch(index, labels), self.state)
         grads = torch.autograd.grad(losses.sum(), values, materialize_grads=True)
-        optimisers.stacked_step(self.method.optimiser, self.params, grads, self.moments, now)
+        optimisers.stacked_step(self.settings.optimiser, self.params, grads, self.moments, now)
         active = now[:, 1] > 0
-        if self.method.after_step is not None:
-            self._after(self.method.after_step, active)
+        if self.objective.after_step is not None:
+            self._after(self.objective.after_step, active)
         with torch.no_grad():
             self._total += torch.where(active, losses, 0.0)
             self._place += 1
@@ -184,26 +172,26 @@ class Stack:
 
     def _batch(self, index: Tensor, labels: Tensor) -> Batch:
         """Return the samples at these places of every trial: (trials, n) -> inputs (trials, n, *shape)."""
-        prepared = self.works[0].data.prepare(self.inputs[index.flatten()])
+        prepared = self.trials[0].data.prepare(self.inputs[index.flatten()])
         prepared = prepared.to(next(iter(self.params.values())).dtype)
         return Batch(prepared.reshape(*index.shape, *prepared.shape[1:]), labels)
 
     @torch.no_grad()
-    def _validate(self) -> Tensor | None:
+    def _validation_sums(self) -> Tensor | None:
         """Return each trial's sums over its validation data, still on the device: (trials, 2)."""
-        parts = [work.data.validation for work in self.works]
+        parts = [trial.data.validation for trial in self.trials]
         if all(part is None for part in parts):
             return None
-        if self._held is None:
-            self._held = self._padded(parts)
+        if self._held_out is None:
+            self._held_out = self._padded(parts)
         sums = torch.zeros(len(parts), 2, dtype=torch.float64, device=self.device)
         self.network.eval()
 
         def one(params: Params, inputs: Tensor, labels: Tensor, state: State) -> Tensor:
-            return score_sums(class_scores(self.network, params, inputs, state), labels)
+            return validation_sums(class_scores(self.network, params, inputs, state), labels)
 
-        size = self.works[0].data.prepare.evaluation_batch
-        for index, labels in zip(*(torch.split(each, size, dim=1) for each in self._held), strict=True):
+        size = self.trials[0].data.prepare.evaluation_batch
+        for index, labels in zip(*(torch.split(each, size, dim=1) for each in self._held_out), strict=True):
             batch = self._batch(index, labels)
             sums += torch.vmap(one)(self.params, batch.inputs, batch.labels, self.state)
         self.network.train()
@@ -243,28 +231,30 @@ def stacked_params(networks: Sequence[nn.Module]) -> Params:
     return out
 
 
-def _stacked_state(works: Sequence[Work], most: int) -> dict[str, Tensor]:
-    for name in {name for work in works for name in work.state}:
-        if len({work.state[name].shape if name in work.state else None for work in works}) > 1:
+def _stacked_state(trials: Sequence[TrialTraining], most: int) -> dict[str, Tensor]:
+    for name in {name for trial in trials for name in trial.state}:
+        if len({trial.state[name].shape if name in trial.state else None for trial in trials}) > 1:
             raise SettingsError(f"state {name!r} is missing or of another shape in one of the trials stacked")
-    state = {name: torch.stack([work.state[name] for work in works]) for name in works[0].state}
-    counts = [_classes(work.network) for work in works]
+    state = {name: torch.stack([trial.state[name] for trial in trials]) for name in trials[0].state}
+    counts = [_classes(trial.network) for trial in trials]
     if min(counts) < most:
-        device = next(works[0].network.parameters()).device
+        device = next(trials[0].network.parameters()).device
         surplus = torch.arange(most, device=device) >= torch.tensor(counts, device=device)[:, None]
         state[SURPLUS] = torch.where(surplus, -torch.inf, 0.0)
     return state
 
 
-def _shared_inputs(works: Sequence[Work]) -> tuple[Tensor, list[int]]:
+def _shared_inputs(trials: Sequence[TrialTraining]) -> tuple[Tensor, list[int]]:
     """Return all trials' inputs, those that are the same once, and where each trial's begin."""
-    device = next(works[0].network.parameters()).device
+    device = next(trials[0].network.parameters()).device
     distinct: dict[int, Tensor] = {}
-    for work in works:
-        distinct.setdefault(id(work.data.inputs), work.data.inputs)
+    for trial in trials:
+        distinct.setdefault(id(trial.data.inputs), trial.data.inputs)
     starts, total = {}, 0
     for key, inputs in distinct.items():
         starts[key] = total
         total += len(inputs)
     moved = [inputs.to(device) for inputs in distinct.values()]
-    return torch.cat(moved) if len(moved) > 1 else moved[0], [starts[id(work.data.inputs)] for work in works]
+    return torch.cat(moved) if len(moved) > 1 else moved[0], [
+        starts[id(trial.data.inputs)] for trial in trials
+    ]

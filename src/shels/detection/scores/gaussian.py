@@ -34,7 +34,7 @@ from shels.detection.protocol import (
     Detector,
     KnownSamples,
     Labelled,
-    NewClass,
+    LearnedClass,
     Places,
     StoredParts,
     Tensors,
@@ -135,7 +135,7 @@ class GaussianDetector(Detector):
         ]
         return replace(self, scale=scale, common=scores, parts=tuple(parts))
 
-    def with_class(self, new: NewClass) -> GaussianDetector:
+    def with_class(self, new: LearnedClass) -> GaussianDetector:
         """Know one class more, from features of its samples."""
         return self.with_part(new.training(), self.classes)
 

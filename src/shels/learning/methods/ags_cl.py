@@ -23,32 +23,24 @@ from torch import Tensor, nn
 from shels.config import AgsCl, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.methods.fine_tune import unsparing
 from shels.learning.methods.penalty import masked, transfer_masks
 from shels.learning.protocol import (
-    First,
-    Given,
-    Lesson,
+    Accommodated,
     Memory,
-    Method,
+    NewClass,
+    Requests,
     Stores,
-    Taken,
     batches,
     counts,
-    course,
-    placed,
-    relabelled,
+    prefixed,
     under,
 )
+from shels.learning.trained import TrainedMethod, weights_before
 from shels.model.activations import WeightLayer, importance, total_sums, weight_layers
 from shels.model.growth import add_class, copied
 from shels.model.networks import Network
-from shels.runtime import derived_seed, generator
-from shels.training.batches import TrialData
-from shels.training.checkpoints import Params
-from shels.training.courses import Fit, TrialTraining
-from shels.training.loop import shels_loss
-from shels.training.stepping import AfterStep, State
+from shels.runtime import generator
+from shels.training import AfterStep, Objective, Params, State, shels_loss
 
 _IMPORTANCE, _LESSONS = "importance/", "lessons"
 
@@ -89,7 +81,7 @@ def sparse_steps(network: Network, mu: float, rate: float) -> AfterStep:
 
 
 def proximal_steps(network: Network, settings: AgsCl, rate: float) -> AfterStep:
-    """Return the `after_step` of a lesson: unused nodes shrink, used ones are pulled to where they were.
+    """Return the `after_step` of a new class: unused nodes shrink, used ones are pulled to where they were.
 
     The state holds the weights before under `before/NAME`, each node's importance Ω under `importance/UNITS`,
     0 for an unused one, and under `mask/NAME` 0 where an unused node would feed a used one. A used node is
@@ -145,62 +137,52 @@ def cleared(network: Network, unused: Mapping[str, Tensor], refresh: float, draw
 
 
 @dataclass(frozen=True)
-class AgsClMethod(Method):
-    """AGS-CL with a single head; what it keeps is each node's importance, and how many lessons it had."""
+class AgsClMethod(TrainedMethod):
+    """AGS-CL with a single head; what it remembers is each node's importance, and how many classes came."""
 
     settings: AgsCl
 
     stores: ClassVar[Stores] = "statistics"
 
-    def first(self, network: Network, training: TrainingSettings) -> First:
+    def initial(self, network: Network, training: TrainingSettings) -> Objective:
         """Return cross-entropy, with the sparsity of all nodes in proximal steps."""
         plain = replace(training, alpha=0.0)
         steps = sparse_steps(network, self.settings.mu, training.optimiser.learning_rate)
-        return First(shels_loss(network, plain), plain, steps)
+        return Objective(shels_loss(network, plain), plain, steps)
 
-    def about_first(self) -> tuple[Any, ...]:
+    def about_initial(self) -> tuple[Any, ...]:
         """Return the strength of those steps."""
         return self.settings.kind, self.settings.mu
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
-        """Return the mean activation of each node, by unit layer; a network not yet cleared had no lesson."""
+        """Return the mean activation of each node, by unit layer; no class came since."""
         sums = total_sums(network, batches(network, samples, prepare))
-        memory = {_IMPORTANCE + name: importance(value, len(samples)) for name, value in sums.items()}
-        return memory | {_LESSONS: torch.zeros((), dtype=torch.int64, device=network.head.weight.device)}
+        means = {name: importance(value, len(samples)) for name, value in sums.items()}
+        none = torch.zeros((), dtype=torch.int64, device=network.head.weight.device)
+        return prefixed(_IMPORTANCE, means) | {_LESSONS: none}
 
-    def updated(self, memory: Memory, new: Memory) -> Memory:
-        """Return the memory after a lesson: Ω = η · Ω before + Ω on the new class."""
+    def take_in(self, new: NewClass) -> Requests:
+        """Train unused nodes and the new row, the used ones pulled back."""
+        network, memory = new.network, new.remembered
+        unused = unused_nodes(memory)
+        if not int(memory[_LESSONS]):
+            network = cleared(network, unused, self.settings.refresh, generator(new.seed, "first nodes"))
+        network = add_class(network, new.draw("head"))
+        settings = self.continued(new.training)
+        steps = proximal_steps(network, self.settings, settings.optimiser.learning_rate)
+        objective = Objective(shels_loss(network, settings), settings, steps)
+        fit = yield self.request(new, network, new.labelled, objective, held_state(network, memory))
+        after = self._faded(memory, self.remember(network, new.samples, new.prepare))
+        left = unused_nodes(after)
+        ready = cleared(network, left, self.settings.refresh, new.draw("nodes"))
+        free = {"before": counts(unused), "after": counts(left)}
+        return Accommodated(ready, after, self.report(fit, free_units=free))
+
+    def _faded(self, memory: Memory, new: Memory) -> Memory:
+        """Return the memory with a class more: Ω = η · Ω before + Ω on the new class."""
         decay = self.settings.decay
         out = {name: decay * value + new[name] for name, value in memory.items() if name != _LESSONS}
         return out | {_LESSONS: memory[_LESSONS] + 1}
-
-    def lesson(self, given: Given) -> Lesson:
-        """Return the training of unused nodes and of the new row, the used ones pulled back."""
-        network, memory, samples, prepare, training, seed = given
-        position = len(network.head.weight)
-        samples, memory = relabelled(samples, position), placed(memory, network)
-        unused = unused_nodes(memory)
-        if not int(memory[_LESSONS]):
-            network = cleared(network, unused, self.settings.refresh, generator(seed, "first nodes"))
-        grown = add_class(network, generator(seed, "head", position))
-        settings = unsparing(training, self.settings.rate_divisor, self.settings.epochs)
-        order = derived_seed(seed, self.settings.kind, position)
-
-        def finish(went: Fit) -> Taken:
-            new = self.updated(memory, self.remember(grown, samples, prepare))
-            left = unused_nodes(new)
-            free = {"before": counts(unused), "after": counts(left)}
-            draw = generator(seed, "nodes", position)
-            ready = cleared(grown, left, self.settings.refresh, draw)
-            return Taken(ready, new, course(self.settings.kind, went, free_units=free))
-
-        return Lesson(
-            TrialTraining(grown, TrialData.of(samples, None, prepare), order, held_state(grown, memory)),
-            shels_loss(grown, settings),
-            settings,
-            finish,
-            proximal_steps(grown, self.settings, settings.optimiser.learning_rate),
-        )
 
 
 def unused_nodes(memory: Memory) -> dict[str, Tensor]:
@@ -209,10 +191,8 @@ def unused_nodes(memory: Memory) -> dict[str, Tensor]:
 
 
 def held_state(network: Network, memory: Memory) -> dict[str, Tensor]:
-    """Return what the steps of a lesson need: the weights, each node's importance and the masks."""
-    params = {name: value.detach().clone() for name, value in network.named_parameters()}
-    shapes = {name: value.shape for name, value in params.items()}
+    """Return what those steps need: the weights, each node's importance and the masks."""
+    shapes = {name: value.shape for name, value in network.named_parameters()}
     masks = transfer_masks(weight_layers(network)[:-1], unused_nodes(memory), shapes)
-    state = {name: value for name, value in memory.items() if name != _LESSONS}
-    state |= {f"before/{name}": value for name, value in params.items()}
-    return state | {f"mask/{name}": value for name, value in masks.items()}
+    importances = {name: value for name, value in memory.items() if name != _LESSONS}
+    return importances | weights_before(network) | prefixed("mask/", masks)

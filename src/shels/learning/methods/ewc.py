@@ -22,27 +22,11 @@ from torch import Tensor
 from shels.config import Ewc, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.methods.fine_tune import unsparing
-from shels.learning.protocol import (
-    Given,
-    Lesson,
-    Memory,
-    Method,
-    Stores,
-    Taken,
-    course,
-    placed,
-    relabelled,
-    under,
-)
-from shels.model.growth import add_class
+from shels.learning.protocol import Memory, NewClass, Stores, prefixed, under
+from shels.learning.trained import TrainedMethod, weights_before
 from shels.model.networks import Network
-from shels.runtime import derived_seed, generator
-from shels.training.batches import Batch, TrialData
-from shels.training.checkpoints import Params
-from shels.training.courses import Fit, TrialTraining
-from shels.training.loop import shels_loss
-from shels.training.stepping import Loss, State, class_scores
+from shels.runtime import generator
+from shels.training import Batch, Loss, Objective, Params, State, class_scores, shels_loss
 
 _FISHER = "fisher/"
 _VALUES = 2**26
@@ -120,8 +104,8 @@ def widened(information: Memory, params: Mapping[str, Tensor]) -> Memory:
 
 
 @dataclass(frozen=True)
-class EwcMethod(Method):
-    """Elastic weight consolidation; what it keeps is a number for each weight."""
+class EwcMethod(TrainedMethod):
+    """Elastic weight consolidation; what it remembers is a number for each weight."""
 
     settings: Ewc
 
@@ -129,29 +113,19 @@ class EwcMethod(Method):
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the Fisher diagonal of what the network was just trained on."""
-        found = fisher(network, samples, prepare, self.settings.samples)
-        return {_FISHER + name: value for name, value in found.items()}
+        return prefixed(_FISHER, fisher(network, samples, prepare, self.settings.samples))
 
-    def lesson(self, given: Given) -> Lesson:
-        """Return the training on the new class, under the penalty; its Fisher diagonal is then added."""
-        network, memory, samples, prepare, training, seed = given
-        position = len(network.head.weight)
-        samples = relabelled(samples, position)
-        grown = add_class(network, generator(seed, "head", position))
-        params = dict(grown.named_parameters())
-        known = widened(placed(memory, network), params)
-        before = {f"before/{name}": value.detach().clone() for name, value in params.items()}
-        settings = unsparing(training, self.settings.rate_divisor, self.settings.epochs)
-        order = derived_seed(seed, self.settings.kind, position)
+    def objective(self, new: NewClass, network: Network) -> Objective:
+        """Return cross-entropy under the penalty."""
+        settings = self.continued(new.training)
+        return Objective(ewc_loss(network, settings, self.settings.strength), settings)
 
-        def finish(went: Fit) -> Taken:
-            new = self.remember(grown, samples, prepare)
-            summed = {name: value + new[name] for name, value in known.items()}
-            return Taken(grown, summed, course(self.settings.kind, went))
+    def state(self, new: NewClass, network: Network) -> State:
+        """Return the Fisher diagonal and the anchor."""
+        return widened(new.remembered, dict(network.named_parameters())) | weights_before(network)
 
-        return Lesson(
-            TrialTraining(grown, TrialData.of(samples, None, prepare), order, known | before),
-            ewc_loss(grown, settings, self.settings.strength),
-            settings,
-            finish,
-        )
+    def updated(self, new: NewClass, network: Network) -> Memory:
+        """Return the Fisher diagonal with that of the new class added."""
+        more = self.remember(network, new.samples, new.prepare)
+        known = widened(new.remembered, dict(network.named_parameters()))
+        return {name: value + more[name] for name, value in known.items()}

@@ -23,8 +23,6 @@ from shels.learning.closed_form import ClosedForm
 from shels.learning.protocol import Memory
 from shels.model.head import unit
 
-_ROWS = 4096
-"""How many rows to score at once."""
 _FLOOR = 1e-5
 """Added to each correlation of a feature with itself: more than single precision rounds away."""
 
@@ -81,26 +79,21 @@ class FecamMethod(ClosedForm):
 
     def without(self, memory: Memory, position: int) -> Memory:
         """Return both without one class's."""
-        kept = torch.arange(len(memory["mean"]), device=memory["mean"].device) != position
-        return {name: value[kept] for name, value in memory.items()}
+        others = torch.arange(len(memory["mean"]), device=memory["mean"].device) != position
+        return {name: value[others] for name, value in memory.items()}
 
     def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:
         """Return what gives rows minus their squared distances, class by class."""
         prototypes = unit(tukey(memory["mean"], self.settings.power))
         whites = [whitening(each, self.settings.shrinkage) for each in memory["covariance"]]
-
-        def score(rows: Tensor) -> Tensor:
-            parts = [self._distances(part, prototypes, whites) for part in torch.split(rows, _ROWS)]
-            return -torch.cat(parts)
-
-        return score
+        return lambda rows: -self._distances(rows, prototypes, whites)
 
     def _class(self, rows: Tensor) -> Memory:
         """Return mean (d,) and covariance (d, d) of one class."""
         mean = rows.double().clamp(min=0).mean(dim=0)
         shaped = tukey(rows.double(), self.settings.power)
-        apart = shaped - shaped.mean(dim=0)
-        covariance = apart.T @ apart / max(len(rows) - 1, 1)
+        centred = shaped - shaped.mean(dim=0)
+        covariance = centred.T @ centred / max(len(rows) - 1, 1)
         return {"mean": mean.float(), "covariance": covariance.float()}
 
     def _distances(self, rows: Tensor, prototypes: Tensor, whites: list[Tensor]) -> Tensor:

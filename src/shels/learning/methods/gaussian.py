@@ -43,8 +43,8 @@ class GaussianMethod(ClosedForm):
 
     def without(self, memory: Memory, position: int) -> Memory:
         """Return the sums without one class's."""
-        kept = torch.arange(len(memory["count"]), device=memory["count"].device) != position
-        return memory | {name: memory[name][kept] for name in _SUMS}
+        others = torch.arange(len(memory["count"]), device=memory["count"].device) != position
+        return memory | {name: memory[name][others] for name in _SUMS}
 
     def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:
         """Return the discriminant's scores."""

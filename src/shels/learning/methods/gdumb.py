@@ -23,17 +23,13 @@ from shels.config import Gdumb, TrainingSettings, WarmRestarts
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import SettingsError
-from shels.learning.protocol import Given, Lesson, Memory, Method, Stores, Taken, course, placed, relabelled
-from shels.learning.replay_buffer import begun, extended, kept_samples, room
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, Stores
+from shels.learning.replay_buffer import begun, buffered_samples, extended, room
+from shels.learning.trained import TrainedMethod
 from shels.model.growth import add_class, fresh
 from shels.model.networks import Network
-from shels.runtime import derived_seed, generator
-from shels.training.batches import Batch, TrialData
-from shels.training.checkpoints import Params
-from shels.training.courses import Fit, TrialTraining
-from shels.training.loop import shels_loss
-from shels.training.losses import PADDING, cross_entropy
-from shels.training.stepping import Loss, State, class_scores
+from shels.training import Batch, Loss, Objective, Params, State, class_scores, cross_entropy, shels_loss
+from shels.training.losses import PADDING
 
 
 def draws(like: Tensor) -> Tensor:
@@ -91,8 +87,8 @@ def cutmix_loss(network: Network, chance: float) -> Loss:
 
 
 @dataclass(frozen=True)
-class GdumbMethod(Method):
-    """Training on a small balanced memory; what it keeps are the samples in it."""
+class GdumbMethod(TrainedMethod):
+    """Training on a small balanced memory; what it remembers are the samples in it."""
 
     settings: Gdumb
 
@@ -111,26 +107,17 @@ class GdumbMethod(Method):
                 f"cutmix must be 0 for vectors of {shape[0]}: it mixes images, got {self.settings.cutmix:g}"
             )
 
-    def lesson(self, given: Given) -> Lesson:
-        """Return the training on the memory once the new class has its share of it."""
-        network, memory, samples, prepare, _training, seed = (
-            given  # GDumb's own schedule, whatever the first training's
-        )
-        self.check(prepare.shape, len(network.head.weight) + 1)
-        position = len(network.head.weight)
-        new = relabelled(samples, position).to(network.head.weight.device)
-        draw = generator(seed, "memory", position)
-        kept = extended(self.settings, placed(memory, network), new, draw)
-        known = kept_samples(kept, position + 1)
-        started = self._started(network, generator(seed, "start", position))
+    def take_in(self, new: NewClass) -> Requests:
+        """Train on the memory once the new class has its share of it, whatever the first training was."""
+        self.check(new.prepare.shape, new.position + 1)
+        samples = new.labelled.to(new.network.head.weight.device)
+        memory = extended(self.settings, new.remembered, samples, new.draw("memory"))
+        known = buffered_samples(memory, new.position + 1)
+        network = self._started(new.network, new.draw("start"))
         settings = self._training()
-
-        def finish(went: Fit) -> Taken:
-            return Taken(started, kept, course(self.settings.kind, went, memory=len(known)))
-
-        order = derived_seed(seed, self.settings.kind, position)
-        trial = TrialTraining(started, TrialData.of(known, None, prepare), order)
-        return Lesson(trial, self._loss(started, settings), settings, finish)
+        objective = Objective(self._loss(network, settings), settings)
+        fit = yield self.request(new, network, known, objective)
+        return Accommodated(network, memory, self.report(fit, memory=len(known)))
 
     def _started(self, network: Network, draw: torch.Generator) -> Network:
         if self.settings.start == "warm":

@@ -15,19 +15,17 @@ from typing import ClassVar
 from shels.config import Joint
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.protocol import Given, Lesson, Memory, Method, Stores, Taken, course, placed, relabelled
-from shels.learning.replay_buffer import joined, kept_memory
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, Stores
+from shels.learning.replay_buffer import as_memory, joined
+from shels.learning.trained import TrainedMethod
 from shels.model.growth import fresh
 from shels.model.networks import Network
-from shels.runtime import derived_seed, generator
-from shels.training.batches import TrialData
-from shels.training.courses import Fit, TrialTraining
-from shels.training.loop import shels_loss
+from shels.training import Objective, shels_loss
 
 
 @dataclass(frozen=True)
-class JointMethod(Method):
-    """Training afresh on everything; what it keeps are all samples."""
+class JointMethod(TrainedMethod):
+    """Training afresh on everything; what it remembers are all samples."""
 
     settings: Joint
 
@@ -37,21 +35,13 @@ class JointMethod(Method):
         """Return all samples."""
         del network, prepare
         samples.require_every_class()
-        return kept_memory(samples, len(samples))
+        return as_memory(samples, len(samples))
 
-    def lesson(self, given: Given) -> Lesson:
-        """Return the training of a fresh network on all samples, the new ones among them."""
-        network, memory, samples, prepare, training, seed = given
-        position = len(network.head.weight)
-        new = relabelled(samples, position).to(network.head.weight.device)
-        every = joined(placed(memory, network), new)
-        started = fresh(network, position + 1, generator(seed, "start", position))
-        settings = replace(training, patience=None)  # with nothing held out, nothing says when to stop
-
-        def finish(went: Fit) -> Taken:
-            told = course(self.settings.kind, went, memory=len(every))
-            return Taken(started, kept_memory(every, len(every)), told)
-
-        order = derived_seed(seed, self.settings.kind, position)
-        trial = TrialTraining(started, TrialData.of(every, None, prepare), order)
-        return Lesson(trial, shels_loss(started, settings), settings, finish)
+    def take_in(self, new: NewClass) -> Requests:
+        """Train a fresh network on all samples, the new ones among them."""
+        samples = joined(new.remembered, new.labelled.to(new.network.head.weight.device))
+        network = fresh(new.network, new.position + 1, new.draw("start"))
+        settings = replace(new.training, patience=None)  # with nothing held out, nothing says when to stop
+        fit = yield self.request(new, network, samples, Objective(shels_loss(network, settings), settings))
+        memory = as_memory(samples, len(samples))
+        return Accommodated(network, memory, self.report(fit, memory=len(samples)))

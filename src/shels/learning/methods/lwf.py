@@ -17,18 +17,12 @@ import torch
 from torch import Tensor
 
 from shels.config import Lwf
-from shels.data.preparation import Preparation
-from shels.data.samples import Samples
-from shels.learning.methods.fine_tune import unsparing
-from shels.learning.protocol import Given, Lesson, Memory, Method, Stores, Taken, course, relabelled, under
-from shels.model.growth import add_class, copied
+from shels.learning.protocol import NewClass, Stores, under
+from shels.learning.trained import TrainedMethod, weights_before
+from shels.model.growth import copied
 from shels.model.networks import Network
-from shels.runtime import derived_seed, generator
-from shels.training.batches import Batch, TrialData
-from shels.training.checkpoints import Params
-from shels.training.courses import Fit, TrialTraining
-from shels.training.losses import average, cross_entropy
-from shels.training.stepping import Loss, State, class_scores
+from shels.training import Batch, Loss, Objective, Params, State, class_scores, cross_entropy
+from shels.training.losses import average
 
 
 def distillation(scores: Tensor, answers: Tensor, temperature: float) -> Tensor:
@@ -57,33 +51,20 @@ def lwf_loss(network: Network, teacher: Network, strength: float, temperature: f
 
 
 @dataclass(frozen=True)
-class LwfMethod(Method):
-    """Training on the new class and on the old network's answers; it keeps nothing beside that network."""
+class LwfMethod(TrainedMethod):
+    """Training on the new class and on the old network's answers; it remembers nothing else."""
 
     settings: Lwf
 
     stores: ClassVar[Stores] = "nothing"
 
-    def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
-        """Return nothing: the network itself is asked at the next lesson."""
-        del network, samples, prepare
-        return {}
+    def objective(self, new: NewClass, network: Network) -> Objective:
+        """Return the loss in which the network as it is now teaches."""
+        teacher = copied(new.network).eval()  # of its own: the loop sets the trained network's mode
+        loss = lwf_loss(network, teacher, self.settings.strength, self.settings.temperature)
+        return Objective(loss, self.continued(new.training))
 
-    def lesson(self, given: Given) -> Lesson:
-        """Return the training on the new class, taught by the network as it is now."""
-        network, _memory, samples, prepare, training, seed = given
-        position = len(network.head.weight)
-        data = TrialData.of(relabelled(samples, position), None, prepare)
-        teacher = copied(network).eval()  # of its own: the loop sets the trained network's mode
-        grown = add_class(network, generator(seed, "head", position))
-        before = {f"before/{name}": value.detach() for name, value in teacher.named_parameters()}
-
-        def finish(went: Fit) -> Taken:
-            return Taken(grown, {}, course(self.settings.kind, went))
-
-        return Lesson(
-            TrialTraining(grown, data, derived_seed(seed, self.settings.kind, position), before),
-            lwf_loss(grown, teacher, self.settings.strength, self.settings.temperature),
-            unsparing(training, self.settings.rate_divisor, self.settings.epochs),
-            finish,
-        )
+    def state(self, new: NewClass, network: Network) -> State:
+        """Return the teacher's weights."""
+        del network
+        return weights_before(new.network)

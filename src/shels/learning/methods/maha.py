@@ -12,16 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from shels.config import Maha
 from shels.detection import shared_covariance as covariance
 from shels.learning.closed_form import ClosedForm
 from shels.learning.protocol import Memory
-
-_ROWS = 4096
-"""How many rows to score at once: in double precision they take room."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +37,4 @@ class MahaMethod(ClosedForm):
     def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:
         """Return what gives rows minus their squared distances, in double: far off they differ by little."""
         means, white = memory["means"], covariance.whitening(covariance.within(memory))
-
-        def score(rows: Tensor) -> Tensor:
-            parts = torch.split(rows, _ROWS)
-            return -torch.cat([covariance.squared_distances(part.double(), means, white) for part in parts])
-
-        return score
+        return lambda rows: -covariance.squared_distances(rows.double(), means, white)

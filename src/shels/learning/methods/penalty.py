@@ -17,33 +17,23 @@ from torch import Tensor
 from shels.config import Penalty, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.detection.protocol import Naming
 from shels.errors import AccommodationError
 from shels.learning.protocol import (
-    Given,
-    Lesson,
+    Accommodated,
     Memory,
-    Method,
+    NewClass,
+    Requests,
     Stores,
-    Taken,
     batches,
-    by_products,
     counts,
-    course,
-    placed,
-    relabelled,
-    slowed,
+    prefixed,
     under,
 )
+from shels.learning.trained import TrainedMethod, slowed
 from shels.model.activations import HEAD, WeightLayer, importance, total_sums, weight_layers
 from shels.model.growth import add_class, add_units, growable
 from shels.model.networks import Network
-from shels.runtime import derived_seed, generator
-from shels.training.batches import Batch, TrialData
-from shels.training.checkpoints import Params
-from shels.training.courses import Fit, TrialTraining
-from shels.training.loop import shels_loss
-from shels.training.stepping import Loss, State
+from shels.training import Batch, Loss, Objective, Params, State, shels_loss
 
 _COUNT, _SUM = "importance.count", "importance.sum."
 
@@ -106,12 +96,13 @@ def masked(params: Mapping[str, Tensor], state: State) -> Params:
 
 
 @dataclass(frozen=True)
-class PenaltyMethod(Method):
-    """The paper's accommodation; what it keeps is the sum of each unit's activations, and a count."""
+class PenaltyMethod(TrainedMethod):
+    """The paper's accommodation; what it remembers is the sum of each unit's activations, and a count."""
 
     settings: Penalty
 
     stores: ClassVar[Stores] = "statistics"
+    names_by_products: ClassVar[bool] = True
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the sum of each unit's activations over the samples, and their number."""
@@ -133,38 +124,20 @@ class PenaltyMethod(Method):
         share = self.settings.tolerance
         return {name: value <= share * value.max() for name, value in self.importances(memory).items()}
 
-    def lesson(self, given: Given) -> Lesson:
-        """Return the training on the new class under the penalty; its samples join the importance."""
-        network, memory, samples, prepare, training, seed = given
-        position = len(network.head.weight)
-        samples, memory = relabelled(samples, position), placed(memory, network)
-        free = {"before": counts(self.unused(memory))}
-        grown, memory = self._grown(network, memory, generator(seed, "units", position))
-        grown = add_class(grown, generator(seed, "head", position))
-        state = self.protection(grown, memory)
-        hold(grown, state)
-        settings = slowed(training, self.settings.rate_divisor, self.settings.epochs)
-        order = derived_seed(seed, "penalty", position)
-
-        def finish(went: Fit) -> Taken:
-            new = merged(memory, self.remember(grown, samples, prepare))
-            free["after"] = counts(self.unused(new))
-            return Taken(
-                grown, new, course(self.settings.kind, went, free_units=free, grown_units=self.settings.grow)
-            )
-
-        return Lesson(
-            TrialTraining(grown, TrialData.of(samples, None, prepare), order, state),
-            penalty_loss(grown, settings, self.settings.beta),
-            settings,
-            finish,
-            masked,
-        )
-
-    def naming(self, network: Network, memory: Memory) -> Naming:
-        """Return SHELS's naming."""
-        del memory
-        return by_products(network)
+    def take_in(self, new: NewClass) -> Requests:
+        """Train on the new class under the penalty; its samples then join the importance."""
+        free = {"before": counts(self.unused(new.remembered))}
+        network, memory = self._grown(new.network, new.remembered, new.draw("units"))
+        network = add_class(network, new.draw("head"))
+        state = self.protection(network, memory)
+        hold(network, state)
+        settings = slowed(new.training, self.settings.rate_divisor, self.settings.epochs)
+        objective = Objective(penalty_loss(network, settings, self.settings.beta), settings, masked)
+        fit = yield self.request(new, network, new.labelled, objective, state)
+        after = merged(memory, self.remember(network, new.samples, new.prepare))
+        free["after"] = counts(self.unused(after))
+        report = self.report(fit, free_units=free, grown_units=self.settings.grow)
+        return Accommodated(network, after, report)
 
     def _grown(self, network: Network, memory: Memory, draw: torch.Generator) -> tuple[Network, Memory]:
         """Return the network with free units added to its last linear layer, and the memory with theirs."""
@@ -184,8 +157,7 @@ class PenaltyMethod(Method):
         importances = {**self.importances(memory), HEAD: rows}
         shapes = {name: value.shape for name, value in network.named_parameters()}
         masks = transfer_masks(weight_layers(network), {**self.unused(memory), HEAD: rows == 0}, shapes)
-        state = {f"mask/{name}": value for name, value in masks.items()}
-        state |= {f"importance/{name}": value for name, value in importances.items()}
+        state = prefixed("mask/", masks) | prefixed("importance/", importances)
         for name, value in network.named_parameters():
             state[f"before/{name}"] = value.detach() * masks.get(name, 1)
         return state

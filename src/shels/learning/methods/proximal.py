@@ -9,7 +9,6 @@ a unit that fires for an old class lowers that class's cosine, so free units lea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,46 +19,29 @@ from torch import Tensor
 from shels.config import Adam, Proximal, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.detection.protocol import Naming
 from shels.errors import AccommodationError
 from shels.learning import gaussian_replay as replay
-from shels.learning.protection import (
-    cut_off,
-    first_of,
-    free_units,
-    isolate,
-    parts,
-    protected,
-    protection,
-    shrunk,
-)
+from shels.learning import protection
 from shels.learning.protocol import (
-    First,
-    Given,
-    Lesson,
+    Accommodated,
     Memory,
-    Method,
+    NewClass,
+    Requests,
     Stores,
-    Taken,
     batches,
-    by_products,
     counts,
-    course,
     placed,
-    relabelled,
+    prefixed,
     under,
 )
+from shels.learning.trained import TrainedMethod
 from shels.model.activations import total_sums
 from shels.model.growth import add_class, add_units, copied, drop_class
 from shels.model.networks import Network
 from shels.model.sparsity import depth_weights
 from shels.runtime import derived_seed, generator
-from shels.training.batches import Batch, TrialData
-from shels.training.checkpoints import Params
-from shels.training.courses import Fit, TrialTraining
-from shels.training.loop import shels_loss
+from shels.training import AfterStep, Batch, Loss, Objective, Params, State, class_scores, shels_loss
 from shels.training.losses import average
-from shels.training.stepping import AfterStep, Loss, State, class_scores
 
 _GAUSSIAN, _ACTIVATION = "gaussian.", "activation."
 _MOST = 4.0
@@ -79,7 +61,7 @@ def proximal_sparsity(network: Network, alpha: float, learning_rate: float) -> A
     def after_step(params: Params, state: State) -> Params:
         del state
         by = {name: learning_rate * alpha * (1 - m) for name, m in zip(names, mu, strict=True) if m < 1}
-        return {name: shrunk(params[name], amount) for name, amount in by.items()}
+        return {name: protection.shrunk(params[name], amount) for name, amount in by.items()}
 
     return after_step
 
@@ -112,12 +94,13 @@ class _Room(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ProximalMethod(Method):
-    """Accommodation with exact protection; what it keeps is a Gaussian per class and which units fire."""
+class ProximalMethod(TrainedMethod):
+    """Accommodation with exact protection; what it remembers is a Gaussian per class and which units fire."""
 
     settings: Proximal
 
     stores: ClassVar[Stores] = "statistics"
+    names_by_products: ClassVar[bool] = True
 
     @torch.no_grad()
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
@@ -135,85 +118,67 @@ class ProximalMethod(Method):
         seed = derived_seed(0, "directions")
         new = replay.describe_class(features, self.settings.rank, seed, old)
         statistics = new if old is None else replay.joined(old, new)
-        sums = total_sums(parts(network).tail, torch.split(features, 4096))
+        sums = total_sums(protection.parts(network).tail, torch.split(features, 4096))
         before = under(_ACTIVATION, memory)
         for name, value in sums.items():
             if name in before:
                 more = len(value) - len(before[name])
                 sums[name] = value + F.pad(before[name].to(value.device), (0, more))
-        return _named(_GAUSSIAN, statistics) | _named(_ACTIVATION, sums)
+        return prefixed(_GAUSSIAN, statistics) | prefixed(_ACTIVATION, sums)
 
-    def first(self, network: Network, training: TrainingSettings) -> First:
+    def initial(self, network: Network, training: TrainingSettings) -> Objective:
         """Return the loss of SHELS with its sparsity applied in proximal steps, after each step."""
         if self.settings.base_alpha == 0:
-            return super().first(network, training)
+            return super().initial(network, training)
         steps = proximal_sparsity(network, self.settings.base_alpha, training.optimiser.learning_rate)
         plain = replace(training, alpha=0.0)
-        return First(shels_loss(network, plain), plain, steps)
+        return Objective(shels_loss(network, plain), plain, steps)
 
-    def about_first(self) -> tuple[Any, ...]:
+    def about_initial(self) -> tuple[Any, ...]:
         """Return the strength of those steps."""
         return (self.settings.kind, self.settings.base_alpha) if self.settings.base_alpha else ()
 
-    def lesson(self, given: Given) -> Lesson:
-        """Return the training of units of the new class's own, after which old classes score as before."""
-        network, memory, samples, prepare, _training, seed = (
-            given  # nothing of the old weights is trained on, so their rate and length do not matter
-        )
-        position, memory = len(network.head.weight), placed(memory, network)
-        own = shared_features(network, relabelled(samples, position), prepare)
-        source = generator(seed, "few samples", position)
-        features = replay.filled(own, under(_GAUSSIAN, memory), self.settings.batch_size, source)
-        free = {"before": _free_counts(network, memory)}
-        grown, chosen, more = self._room(network, memory, seed)
-        tail = parts(grown).tail
-        state = protection(tail, chosen) | _named(_GAUSSIAN, under(_GAUSSIAN, memory))
-        data = TrialData.of(_as_samples(features, position), None, Preparation((features.shape[1],)))
-        by = self.settings.alpha * self.settings.learning_rate
+    def take_in(self, new: NewClass) -> Requests:
+        """Train units of the new class's own, after which old classes score as before."""
+        memory = new.remembered
+        own = shared_features(new.network, new.labelled, new.prepare)
+        old = under(_GAUSSIAN, memory)
+        features = replay.filled(own, old, self.settings.batch_size, new.draw("few samples"))
+        free = {"before": _free_counts(new.network, memory)}
+        network, chosen, more = self._room(new.network, memory, new.seed)
+        tail = protection.parts(network).tail
+        state = protection.protection(tail, chosen) | prefixed(_GAUSSIAN, old)
+        on_features = replace(new, prepare=Preparation((features.shape[1],)))
+        samples = _as_samples(features, new.position)
+        fit = yield self.request(on_features, tail, samples, self._objective(tail), state)
+        self._scale(tail, features, memory, new.seed)
+        after = self._extended(network, memory, own)
+        free["after"] = _free_counts(network, after)
+        return Accommodated(network, after, self.report(fit, free_units=free, grown_units=more))
 
-        def finish(went: Fit) -> Taken:
-            self._scale(tail, features, memory, seed)
-            new = self._extended(grown, memory, own)
-            free["after"] = _free_counts(grown, new)
-            return Taken(grown, new, course(self.settings.kind, went, free_units=free, grown_units=more))
-
-        order = derived_seed(seed, "proximal", position)
-        return Lesson(
-            TrialTraining(tail, data, order, state),
-            self._loss(tail, position),
-            self._training(),
-            finish,
-            protected(by),
-        )
-
-    def naming(self, network: Network, memory: Memory) -> Naming:
-        """Return SHELS's naming."""
-        del memory
-        return by_products(network)
-
-    def drop(self, network: Network, memory: Memory, position: int) -> Taken:
-        """Return the network without a class's row; units that no other row reads are free again."""
-        if len(network.head.weight) < 3:
-            raise AccommodationError("a network needs 2 classes or more; the last two cannot be unlearned")
-        smaller, memory = drop_class(network, position), placed(memory, network)
-        statistics = replay.without(under(_GAUSSIAN, memory), position)
-        kept = {name: value for name, value in memory.items() if not name.startswith(_GAUSSIAN)}
-        memory = _named(_GAUSSIAN, statistics) | kept
-        free = {"before": _free_counts(network, memory), "after": _free_counts(smaller, memory)}
-        return Taken(smaller, memory, {"method": self.settings.kind, "free_units": free})
-
-    def _loss(self, tail: Network, old: int) -> Loss:
-        new, replayed = self.settings.batch_size, self.settings.replay
-        return replay_loss(tail, max(1, replayed // old), new / (new + replayed))
-
-    def _training(self) -> TrainingSettings:
-        settings = self.settings
-        return TrainingSettings(
+    def _objective(self, tail: Network) -> Objective:
+        """Return how the new class's units are trained, at a rate and length of their own."""
+        settings, old = self.settings, len(tail.head.weight) - 1
+        share = settings.batch_size / (settings.batch_size + settings.replay)
+        training = TrainingSettings(
             Adam(settings.learning_rate),
             batch_size=settings.batch_size,
             steps=settings.steps,
             check_every=settings.steps,
         )
+        loss = replay_loss(tail, max(1, settings.replay // old), share)
+        return Objective(loss, training, protection.protected(settings.alpha * settings.learning_rate))
+
+    def drop(self, network: Network, memory: Memory, position: int) -> Accommodated:
+        """Return the network without a class's row; units that no other row reads are free again."""
+        if len(network.head.weight) < 3:
+            raise AccommodationError("a network needs 2 classes or more; the last two cannot be unlearned")
+        smaller, memory = drop_class(network, position), placed(memory, network)
+        statistics = replay.without(under(_GAUSSIAN, memory), position)
+        others = {name: value for name, value in memory.items() if not name.startswith(_GAUSSIAN)}
+        memory = prefixed(_GAUSSIAN, statistics) | others
+        free = {"before": _free_counts(network, memory), "after": _free_counts(smaller, memory)}
+        return Accommodated(smaller, memory, {"method": self.settings.kind, "free_units": free})
 
     def _room(self, network: Network, memory: Memory, seed: int) -> _Room:
         """Return the network with a row and free units for a new class.
@@ -223,15 +188,17 @@ class ProximalMethod(Method):
         """
         position = len(network.head.weight)
         grown = copied(network)
-        split = parts(grown)
-        chosen = first_of(free_units(split.tail, under(_ACTIVATION, memory)), self.settings.grow)
-        cut_off(split.tail, chosen, generator(seed, "free units", position))
+        split = protection.parts(grown)
+        chosen = protection.first_of(
+            protection.free_units(split.tail, under(_ACTIVATION, memory)), self.settings.grow
+        )
+        protection.cut_off(split.tail, chosen, generator(seed, "free units", position))
         more = {name: max(0, self.settings.grow - int(mark.sum())) for name, mark in chosen.items()}
         there = {split.whole(name): count for name, count in more.items()}
         grown = add_units(grown, there, generator(seed, "units", position))
         grown = add_class(grown, generator(seed, "head", position))
         chosen = {name: F.pad(mark, (0, more[name]), value=True) for name, mark in chosen.items()}
-        isolate(parts(grown).tail, chosen)
+        protection.isolate(protection.parts(grown).tail, chosen)
         return _Room(grown, chosen, sum(more.values()))
 
     @torch.no_grad()
@@ -245,15 +212,17 @@ class ProximalMethod(Method):
         tail.eval()
         weight = tail.head.weight
         drawn = replay.draw(under(_GAUSSIAN, memory), _EACH, generator(seed, "scale", len(weight)))
-        usual = torch.stack([(tail.features(x) @ row).mean() for x, row in zip(drawn, weight, strict=False)])
+        typical = torch.stack(
+            [(tail.features(x) @ row).mean() for x, row in zip(drawn, weight, strict=False)]
+        )
         high = torch.cat([tail.features(x) for x in torch.split(features, 4096)])
         own, others = high @ weight[-1], (high @ weight[:-1].T).amax(dim=1)
-        if own.mean() <= 0 or usual.mean() <= 0:
+        if own.mean() <= 0 or typical.mean() <= 0:
             raise AccommodationError(
                 "the class could not be learned: samples do not fire their class's units"
             )
         needed = torch.quantile(others.clamp(min=0) / own.clamp(min=1e-9), self.settings.own_share)
-        mean = usual.mean() / own.mean()
+        mean = typical.mean() / own.mean()
         weight[-1] *= torch.clamp(needed, mean, _MOST * mean)
 
 
@@ -261,21 +230,17 @@ class ProximalMethod(Method):
 def shared_features(network: Network, samples: Samples, prepare: Preparation) -> Tensor:
     """Return the samples' shared features as rows, which no accommodation changes: (n, d)."""
     network.eval()
-    shared = parts(network).shared
+    shared = protection.parts(network).shared
     return torch.cat([shared(batch).flatten(1) for batch in batches(network, samples, prepare)])
 
 
 def _free_counts(network: Network, memory: Memory) -> dict[str, int]:
     """Return how many units of each linear layer are free, by the layer's name in the whole network."""
-    split = parts(network)
-    free = counts(free_units(split.tail, under(_ACTIVATION, memory)))
+    split = protection.parts(network)
+    free = counts(protection.free_units(split.tail, under(_ACTIVATION, memory)))
     return {split.whole(name): count for name, count in free.items()}
 
 
 def _as_samples(features: Tensor, position: int) -> Samples:
     labels = torch.full((len(features),), position, device=features.device)
     return Samples(features, labels, tuple(range(position + 1)), origin="the new class's features")
-
-
-def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {prefix + name: value for name, value in tensors.items()}

@@ -19,36 +19,24 @@ from shels.config import Adam, Penalty, ShelsGdumb, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.learning.methods.penalty import PenaltyMethod, hold, masked, merged, penalty_loss
-from shels.learning.protocol import (
-    Given,
-    Lesson,
-    Memory,
-    Method,
-    Stores,
-    Taken,
-    counts,
-    course,
-    placed,
-    relabelled,
-)
-from shels.learning.replay_buffer import NAMES, begun, extended, kept_samples, room
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, Stores, counts
+from shels.learning.replay_buffer import NAMES, begun, buffered_samples, extended, room
+from shels.learning.trained import TrainedMethod
 from shels.model.growth import add_class
 from shels.model.networks import Network
-from shels.runtime import derived_seed, generator
-from shels.training.batches import TrialData
-from shels.training.courses import Fit, TrialTraining
+from shels.training import Objective
 
 
 @dataclass(frozen=True)
-class ShelsGdumbMethod(Method):
-    """The paper's accommodation on kept samples; it keeps them, and the sum of each unit's activations."""
+class ShelsGdumbMethod(TrainedMethod):
+    """The paper's accommodation on a replay buffer; it remembers that, and how much each unit fired."""
 
     settings: ShelsGdumb
 
     stores: ClassVar[Stores] = "old data"
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
-        """Return the balanced memory, and the activations of all samples, kept or not."""
+        """Return the balanced memory, and the activations of all samples, in it or not."""
         return begun(self.settings, samples) | self._paper.remember(network, samples, prepare)
 
     def check(self, shape: tuple[int, ...], classes: int) -> None:
@@ -56,28 +44,22 @@ class ShelsGdumbMethod(Method):
         del shape
         room(self.settings, 0, classes)
 
-    def lesson(self, given: Given) -> Lesson:
-        """Return the training on the memory, the new class in it, under the penalty on changes."""
-        network, memory, samples, prepare, training, seed = given
-        position, memory = len(network.head.weight), placed(memory, network)
-        new = relabelled(samples, position).to(network.head.weight.device)
-        kept = extended(self.settings, memory, new, generator(seed, "memory", position))
-        known = kept_samples(kept, position + 1)
-        units = {name: value for name, value in memory.items() if name not in NAMES}
-        grown = add_class(network, generator(seed, "start", position))
-        state = self._paper.protection(grown, units)
-        hold(grown, state)
-        settings = self._training(training)
-
-        def finish(went: Fit) -> Taken:
-            after = merged(units, self._paper.remember(grown, new, prepare))
-            free = {"before": counts(self._paper.unused(units)), "after": counts(self._paper.unused(after))}
-            told = course(self.settings.kind, went, memory=len(known), free_units=free)
-            return Taken(grown, kept | after, told)
-
-        order = derived_seed(seed, self.settings.kind, position)
-        trial = TrialTraining(grown, TrialData.of(known, None, prepare), order, state)
-        return Lesson(trial, penalty_loss(grown, settings, self.settings.beta), settings, finish, masked)
+    def take_in(self, new: NewClass) -> Requests:
+        """Train on the memory, the new class in it, under the penalty on changes."""
+        memory, paper = new.remembered, self._paper
+        own = new.labelled.to(new.network.head.weight.device)
+        buffer = extended(self.settings, memory, own, new.draw("memory"))
+        known = buffered_samples(buffer, new.position + 1)
+        before = {name: value for name, value in memory.items() if name not in NAMES}
+        network = add_class(new.network, new.draw("start"))
+        state = paper.protection(network, before)
+        hold(network, state)
+        settings = self._training(new.training)
+        objective = Objective(penalty_loss(network, settings, self.settings.beta), settings, masked)
+        fit = yield self.request(new, network, known, objective, state)
+        after = merged(before, paper.remember(network, own, new.prepare))
+        free = {"before": counts(paper.unused(before)), "after": counts(paper.unused(after))}
+        return Accommodated(network, buffer | after, self.report(fit, memory=len(known), free_units=free))
 
     @property
     def _paper(self) -> PenaltyMethod:

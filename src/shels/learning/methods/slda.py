@@ -22,9 +22,6 @@ from shels.detection import shared_covariance as covariance
 from shels.learning.closed_form import ClosedForm
 from shels.learning.protocol import Memory
 
-_ROWS = 4096
-"""How many rows to score at once: in double precision they take room."""
-
 
 def discriminant(means: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
     """Return weights and offsets of linear scores: means (k, d), covariance (d, d) -> (k, d), (k,).
@@ -56,9 +53,4 @@ class SldaMethod(ClosedForm):
     def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:
         """Return the linear scores, in double: where weights are long they differ by little."""
         weights, offsets = discriminant(memory["means"], covariance.within(memory), self.settings.shrinkage)
-
-        def score(rows: Tensor) -> Tensor:
-            parts = torch.split(rows, _ROWS)
-            return torch.cat([part.double() @ weights.T for part in parts]) + offsets
-
-        return score
+        return lambda rows: rows.double() @ weights.T + offsets
