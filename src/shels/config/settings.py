@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, get_args
 
-from shels.config.checks import require
+from shels.config.checks import Checked, Name
 from shels.config.learning import Accommodation, Gaussian
 from shels.config.stages import NetworkSettings, Optimiser, ThresholdRule, TrainingSettings
 from shels.errors import SettingsError, unknown_name
@@ -15,35 +15,23 @@ OWN = "own"
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """Everything that decides what a learner becomes, beside its data and its seed."""
 
     network: NetworkSettings
     training: TrainingSettings
     rule: ThresholdRule
     accommodation: Accommodation = field(default_factory=Gaussian)
-    detector: str = OWN
+    detector: Name = OWN
     """What tells novel samples: a score of `shels.detection`, or the one that goes with the accommodation."""
 
-    def __post_init__(self) -> None:
-        require(isinstance(self.network, NetworkSettings), "network", "NetworkSettings(...)", self.network)
-        require(
-            isinstance(self.training, TrainingSettings), "training", "TrainingSettings(...)", self.training
-        )
-        require(
-            isinstance(self.rule, get_args(ThresholdRule)), "rule", "MeanMinusSd or AcceptShare", self.rule
-        )
-        ways = get_args(Accommodation)
-        names = ", ".join(f"{each.__name__}(...)" for each in ways)
-        require(isinstance(self.accommodation, ways), "accommodation", f"one of {names}", self.accommodation)
-        require(isinstance(self.detector, str), "detector", "a name", self.detector)
 
-
-_CHOICES: dict[str, dict[str, Any]] = {
+KINDS: dict[str, dict[str, Any]] = {
     "optimiser": {each.kind: each for each in get_args(Optimiser)},
     "rule": {each.kind: each for each in get_args(ThresholdRule)},
     "accommodation": {each.kind: each for each in get_args(Accommodation)},
 }
+"""What a choice can be, by the `kind` that plain data call it by."""
 _LATER = {"detector": OWN}
 """Settings that came later, left out of plain data where nothing was chosen: what was stored stays valid."""
 _PARTS: dict[str, Any] = {"network": NetworkSettings, "training": TrainingSettings}
@@ -56,7 +44,7 @@ def to_dict(settings: object) -> dict[str, Any]:
         value = getattr(settings, item.name)
         if item.name in _LATER and value == _LATER[item.name]:
             continue
-        if item.name in _CHOICES:
+        if item.name in KINDS:
             out[item.name] = {"kind": value.kind, **asdict(value)}
         elif item.name in _PARTS:
             out[item.name] = to_dict(value)
@@ -78,7 +66,7 @@ def from_dict(data: Mapping[str, Any], kind: Any = Settings) -> Any:
         raise SettingsError(f"{kind.__name__} lacks {', '.join(missing)}")
     values: dict[str, Any] = {}
     for name, value in data.items():
-        if name in _CHOICES:
+        if name in KINDS:
             values[name] = _choice(name, value)
         else:
             values[name] = from_dict(value, _PARTS[name]) if name in _PARTS else value
@@ -89,6 +77,6 @@ def _choice(name: str, data: Any) -> Any:
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(kind, str):
         raise SettingsError(f'{name} must be a table with a "kind", such as {{"kind": "adam"}}, got {data!r}')
-    if kind not in _CHOICES[name]:
-        raise SettingsError(unknown_name(name, kind, _CHOICES[name]))
-    return from_dict({key: value for key, value in data.items() if key != "kind"}, _CHOICES[name][kind])
+    if kind not in KINDS[name]:
+        raise SettingsError(unknown_name(name, kind, KINDS[name]))
+    return from_dict({key: value for key, value in data.items() if key != "kind"}, KINDS[name][kind])
