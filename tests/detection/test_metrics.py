@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from shels.detection.metrics import (
+    MEASURES,
     active_features,
     exclusive,
     exclusive_collection,
@@ -112,3 +113,22 @@ def test_separation_is_scikit_learn_s_to_the_last_digit(kinds, sizes):
     assert got["fpr95"] == pytest.approx(false[np.argmax(true >= 0.95)], abs=1e-12)
     assert got["aupr_known"] == pytest.approx(average_precision_score(truth, scores), abs=1e-12)
     assert got["aupr_novel"] == pytest.approx(average_precision_score(1 - truth, -scores), abs=1e-12)
+
+
+def test_the_table_of_measures_names_all_that_is_measured_and_the_columns_of_both_overviews():
+    found = open_set_measures(
+        labels=np.array([0, 1]),
+        predicted=np.array([0, 1]),
+        novel=np.array([False, False]),
+        scores=np.array([2.0, 3.0]),
+        novel_judged=np.array([True]),
+        novel_scores=np.array([1.0]),
+    )
+    assert found.keys() <= MEASURES.keys()
+    assert [key for key, each in MEASURES.items() if each.in_detection] == [
+        *("known_accuracy", "novel_accuracy", "combined_accuracy", "auroc")
+    ]
+    learning = [each.heading_in(learning=True) for each in MEASURES.values() if each.in_learning]
+    assert learning == ["final", "added", "forgetting", "with rejection", "AUROC"]
+    assert MEASURES["known_accuracy"].title_in(learning=False) == "known accuracy"
+    assert [key for key, each in MEASURES.items() if not each.higher_is_better] == ["forgetting", "fpr95"]

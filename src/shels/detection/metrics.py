@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -11,6 +12,140 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a figure of a trial or an evaluation is called and means; every value is a fraction 0-1.
+
+    key: its name in records and files. heading: over a column; title: in a row of its own; meaning: one line.
+    learning_heading, learning_title: the same where classes are learned one by one, if they differ there.
+    percent: whether people see it in per cent. higher_is_better: else the lowest is best.
+    in_detection, in_learning: whether the overview tables of such experiments show it.
+    """
+
+    key: str
+    heading: str
+    title: str
+    meaning: str
+    learning_heading: str = ""
+    learning_title: str = ""
+    percent: bool = True
+    higher_is_better: bool = True
+    in_detection: bool = False
+    in_learning: bool = False
+
+    def heading_in(self, *, learning: bool) -> str:
+        """Name the column of a detection or of a learning experiment.
+
+        >>> MEASURES["known_accuracy"].heading_in(learning=True)
+        'with rejection'
+        """
+        return (learning and self.learning_heading) or self.heading
+
+    def title_in(self, *, learning: bool) -> str:
+        """Name the row of a detection or of a learning experiment."""
+        return (learning and self.learning_title) or self.title
+
+
+MEASURES: dict[str, Measure] = {
+    measure.key: measure
+    for measure in (
+        Measure(
+            "closed_set_accuracy",
+            "closed set",
+            "closed-set accuracy",
+            "right class, were nothing ever rejected",
+            "final",
+            "final accuracy",
+            in_learning=True,
+        ),
+        Measure(
+            "acceptance",
+            "accepted",
+            "known samples accepted",
+            "known samples accepted, right or not",
+            learning_title="accepted",
+        ),
+        Measure("first_accuracy", "first", "first classes", "right class, of the classes known at first"),
+        Measure(
+            "added_accuracy",
+            "added",
+            "accuracy of added classes",
+            "right class, of the classes taken in, each counted alike",
+            in_learning=True,
+        ),
+        Measure(
+            "forgetting",
+            "forgetting",
+            "forgetting",
+            "lost of the best accuracy that each class ever had",
+            higher_is_better=False,
+            in_learning=True,
+        ),
+        Measure(
+            "known_accuracy",
+            "known",
+            "known accuracy",
+            "known samples accepted and right",
+            "with rejection",
+            "accuracy with rejection",
+            in_detection=True,
+            in_learning=True,
+        ),
+        Measure(
+            "novel_accuracy",
+            "novel",
+            "novel accuracy",
+            "novel samples rejected",
+            "next rejected",
+            "next rejected",
+            in_detection=True,
+        ),
+        Measure(
+            "combined_accuracy",
+            "combined",
+            "combined accuracy",
+            "mean of known and novel accuracy",
+            learning_title="combined",
+            in_detection=True,
+        ),
+        Measure(
+            "auroc",
+            "AUROC",
+            "AUROC",
+            "known told from novel by score; 50 % is chance",
+            percent=False,
+            in_detection=True,
+            in_learning=True,
+        ),
+        Measure(
+            "fpr95",
+            "FPR at 95 %",
+            "novel accepted where 95 % of known are",
+            "novel accepted where 95 % of known are",
+            "next at 95 %",
+            "next at 95 %",
+            higher_is_better=False,
+        ),
+        Measure("aupr_known", "AUPR known", "aupr known", "area under precision and recall of known samples"),
+        Measure("aupr_novel", "AUPR novel", "aupr novel", "area under precision and recall of novel samples"),
+        Measure(
+            "exclusivity",
+            "exclusivity",
+            "exclusivity",
+            "features that stand for one of two classes alone, mean over all pairs",
+            percent=False,
+        ),
+        Measure(
+            "held_out_acceptance",
+            "held-out accepted",
+            "held out acceptance",
+            "held-out samples of known classes accepted",
+        ),
+    )
+}
+"""Every measure by its key, in the order in which tables show them."""
 
 
 def open_set_measures(

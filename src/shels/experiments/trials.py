@@ -11,12 +11,13 @@ from typing import Any
 
 from shels.config import Precision, Settings, from_dict, to_dict
 from shels.data.samples import Label
+from shels.detection import metrics
 from shels.errors import DataError
 
-MEASURES = ("known_accuracy", "novel_accuracy", "combined_accuracy", "auroc")
+MEASURES = tuple(key for key, measure in metrics.MEASURES.items() if measure.in_detection)
 """The paper's four, in the order of its tables."""
 
-LEARNING_MEASURES = ("closed_set_accuracy", "added_accuracy", "forgetting", "known_accuracy", "auroc")
+LEARNING_MEASURES = tuple(key for key, measure in metrics.MEASURES.items() if measure.in_learning)
 """Of learning class by class: final accuracy over all classes, that of the classes taken in, how much was
 lost, the final accuracy with rejection, and how well each new class was told from the known ones before."""
 
