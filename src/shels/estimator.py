@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from shels import runtime
-from shels.config import AcceptShare, Settings
+from shels.config import AcceptShare, Settings, overridden
 from shels.config.presets import preset
 from shels.data.arrays import from_arrays, images_or_vectors
 from shels.data.own import from_torch_dataset
@@ -152,15 +152,10 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
             raise SettingsError(f"settings must be a shels.config.Settings, got {type(settings).__name__}")
         if not isinstance(self.network, str | nn.Module | None):
             raise SettingsError(f"network must be a name or an nn.Sequential, got {self.network!r}")
-        network, training = settings.network, settings.training
-        if isinstance(self.network, str):
-            network = replace(network, architecture=self.network)
-        if self.image_size is not None:
-            network = replace(network, image_size=self.image_size)
-        if self.max_steps is not None:
-            training = replace(training, steps=self.max_steps, epochs=None)
-        rule = settings.rule if self.accept is None else AcceptShare(self.accept)
-        return replace(settings, network=network, training=training, rule=rule)
+        name = self.network if isinstance(self.network, str) else None
+        network = {"architecture": name, "image_size": self.image_size}
+        settings = overridden(settings, network, {"steps": self.max_steps})
+        return settings if self.accept is None else replace(settings, rule=AcceptShare(self.accept))
 
     def _samples(self, X: Any, y: Any) -> Samples:  # noqa: N803
         if isinstance(X, torch.utils.data.DataLoader):

@@ -25,7 +25,7 @@ _WIDE = 160  # columns where there is no terminal, so that no name is broken in 
 
 
 def results() -> Console:
-    """Return the console for results: standard output, nothing in them taken for markup."""
+    """Make the console for results: standard output, nothing in them taken for markup."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _WIDE
@@ -33,7 +33,7 @@ def results() -> Console:
 
 
 def messages() -> Console:
-    """Return the console for progress, notes and errors: standard error."""
+    """Make the console for progress, notes and errors: standard error."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
@@ -48,7 +48,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can hold it."""
+    """Make of a value what JSON can hold."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -60,8 +60,14 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int) else str(value)
 
 
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Print what came out, one fact a line under a short name."""
+    for name, text in facts.items():
+        typer.echo(f"{name:<13}{text}")
+
+
 def table(*headings: str, rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> Table:
-    """Return a table; the columns under `numbers` are set to the right."""
+    """Lay out a table; the columns under `numbers` are set to the right."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         right = heading in numbers
@@ -72,12 +78,34 @@ def table(*headings: str, rows: Iterable[Sequence[object]], numbers: Sequence[st
 
 
 def percent(share: float | None) -> str:
-    """Return a fraction as a percentage: 0.953 -> 95.3 %."""
+    """Write a fraction as a percentage; what is missing is a dash.
+
+    >>> percent(0.953), percent(None)
+    ('95.3 %', '–')
+    """
     return "–" if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
 
 
+def duration(seconds: float) -> str:
+    """Write a time as people say it.
+
+    >>> duration(42), duration(185), duration(7800)
+    ('42 s', '3 min 05 s', '2 h 10 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
 def listed(names: Iterable[object], most: int = 12) -> str:
-    """Return names with commas between, cut after some."""
+    """Write names with commas between, cut after some.
+
+    >>> listed("abcd", most=2)
+    'a, b, … (4 in all)'
+    """
     all_names = [str(name) for name in names]
     more = f", … ({len(all_names)} in all)" if len(all_names) > most else ""
     return ", ".join(all_names[:most]) + more
@@ -210,7 +238,7 @@ class StreamDisplay(Shown):
 
 
 def share_bar(share: float, threshold: float, width: int = 20) -> str:
-    """Return a share as a bar with a mark where an alarm begins; none where nothing can raise one."""
+    """Draw a share as a bar with a mark where an alarm begins; none where nothing can raise one."""
     filled = round(share * width)
     cells = ["█"] * filled + ["░"] * (width - filled)
     if threshold <= 1:

@@ -17,7 +17,7 @@ from shels.config.learning import (
     ShelsGdumb,
     Slda,
 )
-from shels.config.settings import KINDS, OWN, Settings, from_dict, to_dict
+from shels.config.settings import KINDS, OWN, Settings, from_dict, overridden, to_dict
 from shels.config.stages import (
     AcceptShare,
     Adam,
@@ -61,5 +61,6 @@ __all__ = [
     "TrainingSettings",
     "WarmRestarts",
     "from_dict",
+    "overridden",
     "to_dict",
 ]

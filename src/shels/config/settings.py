@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, get_args
 
 from shels.config.checks import Checked, Name
@@ -35,6 +35,28 @@ KINDS: dict[str, dict[str, Any]] = {
 _LATER = {"detector": OWN}
 """Settings that came later, left out of plain data where nothing was chosen: what was stored stays valid."""
 _PARTS: dict[str, Any] = {"network": NetworkSettings, "training": TrainingSettings}
+
+
+def overridden(settings: Settings, network: Mapping[str, Any], training: Mapping[str, Any]) -> Settings:
+    """Replace those settings of the network and the training that are given, that is, are not None.
+
+    Of the length in epochs and in steps, the one given takes the other's place; `learning_rate` is the
+    optimiser's.
+
+    >>> from shels.config.presets import DEFAULT
+    >>> made = overridden(DEFAULT, {"image_size": None}, {"epochs": 3, "learning_rate": 0.5})
+    >>> made.training.epochs, made.training.steps, made.training.optimiser
+    (3, None, Adam(learning_rate=0.5))
+    """
+    shown, given = ({k: v for k, v in some.items() if v is not None} for some in (network, training))
+    rate = given.pop("learning_rate", None)
+    if rate is not None:
+        given["optimiser"] = replace(settings.training.optimiser, learning_rate=rate)
+    if "epochs" in given or "steps" in given:
+        given = {"epochs": None, "steps": None} | given
+    return replace(
+        settings, network=replace(settings.network, **shown), training=replace(settings.training, **given)
+    )
 
 
 def to_dict(settings: object) -> dict[str, Any]:
