@@ -69,15 +69,15 @@ def rollback(home: Home, version: str, device: str = "auto") -> Correction:
 
 
 def correct(home: Home, action: str, what: Sequence[str], device: str = "auto") -> Correction:
-    """Change the classes of a model by one of `CORRECTIONS`. what: their names, as a person writes them."""
+    """Change the classes of a model by rename, merge, split or unlearn. what: their names, as written."""
     learner = load_learner(home.directory, device)
     names = _classes(action, what, learner.classes)
     if not home.exists:
-        CORRECTIONS[action](Curator(learner), names)  # refused before the directory changes
+        _apply(Curator(learner), action, names)  # refused before the directory changes
     with home.lock():
         home.adopt()
         curator = Curator(home.load(device), home)
-        done = CORRECTIONS[action](curator, names)
+        done = _apply(curator, action, names)
     return Correction(curator.learner, home.version, done)
 
 
@@ -105,6 +105,11 @@ def _commit_class(home: Home, before: Learner, after: Learner) -> int:
     return version
 
 
+def _apply(curator: Curator, action: str, names: Sequence[Label]) -> str:
+    method, words = _ACTIONS[action]
+    return words.format(*names, *(method(curator, *names) or ()))
+
+
 def _classes(action: str, what: Sequence[str], classes: Sequence[Label]) -> list[Label]:
     found = [known_class(what[0], classes)]
     if action == "rename":
@@ -116,30 +121,10 @@ def _classes(action: str, what: Sequence[str], classes: Sequence[Label]) -> list
     return found
 
 
-def _rename(curator: Curator, names: Sequence[Label]) -> str:
-    curator.rename(names[0], names[1])
-    return f"{names[0]} is called {names[1]} now"
-
-
-def _merge(curator: Curator, names: Sequence[Label]) -> str:
-    curator.merge(names[0], names[1])
-    return f"all that was {names[0]} is {names[1]} now"
-
-
-def _split(curator: Curator, names: Sequence[Label]) -> str:
-    parts = curator.split(names[0])
-    return f"{names[0]} is now {parts[0]} and {parts[1]}"
-
-
-def _unlearn(curator: Curator, names: Sequence[Label]) -> str:
-    curator.unlearn(names[0])
-    return f"{names[0]} is not known any more"
-
-
-CORRECTIONS: dict[str, Callable[[Curator, Sequence[Label]], str]] = {
-    "rename": _rename,
-    "merge": _merge,
-    "split": _split,
-    "unlearn": _unlearn,
+_ACTIONS: dict[str, tuple[Callable[..., tuple[Label, ...] | None], str]] = {
+    "rename": (Curator.rename, "{} is called {} now"),
+    "merge": (Curator.merge, "all that was {} is {} now"),
+    "split": (Curator.split, "{} is now {} and {}"),
+    "unlearn": (Curator.unlearn, "{} is not known any more"),
 }
-"""What can be done to classes, by name; each returns what was done, in words."""
+"""What can be done to classes, and the words for it: the names given come first, then those returned."""

@@ -6,7 +6,6 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
@@ -111,29 +110,33 @@ def listed(names: Iterable[object], most: int = 12) -> str:
     return ", ".join(all_names[:most]) + more
 
 
-class _Bar:
-    """What is on the screen only while something is under way."""
+class Shown:
+    """Something that is on the screen while work goes on, where there is a terminal."""
 
-    _bar: Progress
+    _live: Live | Progress | None = None
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self._live is not None:
+            self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take it away, so that something else can be said or asked; a stream's next foot brings it back."""
+        if self._live is not None:
+            self._live.stop()
 
 
-class TrainingBar(_Bar):
+class TrainingBar(Shown):
     """A training's progress: a bar in a terminal; ten lines in a log, and none beside JSON."""
 
     def __init__(self, label: str, *, quiet: bool) -> None:
         console = messages()
         self._lines = not console.is_terminal and not quiet
         self._tenth = 0
-        self._bar = Progress(
+        self._live = self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=16),
             TextColumn("{task.fields[step]}"),
@@ -145,10 +148,6 @@ class TrainingBar(_Bar):
             transient=True,
         )
         self._task = self._bar.add_task(label, total=None, step="starting", accuracy="")
-
-    def close(self) -> None:
-        """Take the bar away, so that something else can be said."""
-        self._bar.stop()
 
     def __call__(self, progress: courses.Progress) -> None:
         """Show how far the training is."""
@@ -171,7 +170,7 @@ class TrainingBar(_Bar):
         self._tenth = tenth
 
 
-class DownloadBar(_Bar):
+class DownloadBar(Shown):
     """A bar for each file that comes in."""
 
     def __init__(self) -> None:
@@ -182,7 +181,7 @@ class DownloadBar(_Bar):
             TimeRemainingColumn(),
         )
         console = messages()
-        self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._live = self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
         self._tasks: dict[str, Any] = {}
 
     def __call__(self, name: str, so_far: int, total: int) -> None:
@@ -192,29 +191,10 @@ class DownloadBar(_Bar):
         self._bar.update(self._tasks[name], completed=so_far, total=total or None)
 
 
-class Shown:
-    """Something that is on the screen while work goes on, where results go to a terminal; one draws it."""
-
-    _live: Live | None = None
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Take it away, so that something else can be said or asked; a stream's next foot brings it back."""
-        if self._live is not None:
-            self._live.stop()
-
-
 class StreamDisplay(Shown):
     """A stream under way: a line for each batch and, in a terminal, a foot with what is known by now."""
+
+    _live: Live | None = None
 
     def __init__(self, title: str, *, quiet: bool) -> None:
         self._console = results()

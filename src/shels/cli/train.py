@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -33,115 +34,80 @@ shels train digits --learner slda --detector knn --out m
 
 Cut off by Ctrl-C or a power failure, the same command goes on from there."""
 
-_CLASSES = "Which classes to know (all, unless one of these is given)"
-_NETWORK = "Images and network (from the preset, unless given)"
-_TRAINING = "Training and thresholds (from the preset, unless given)"
-_PAIR = "Learner and detector (shels methods lists them)"
+_classes = partial(option, panel="Which classes to know (all, unless one of these is given)")
+_network = partial(option, panel="Images and network (from the preset, unless given)")
+_loss = partial(option, panel="Training and thresholds (from the preset, unless given)")
+_pair = partial(option, panel="Learner and detector (shels methods lists them)")
+
+_ARCHITECTURES = "auto, small, vectors, vgg16, six-conv-256, six-conv-1024-512, six-conv-2048-512."
+_LEARNERS = "How new classes are taken in later: gaussian, proximal, slda, ewc, …"
+_DETECTORS = "What tells novel samples: knn, energy, …; default: the learner's own."
+
+Text: TypeAlias = str | None  # what may be left out
+Number: TypeAlias = float | None
+Count: TypeAlias = int | None
+
+Out = Annotated[Path, option("--out -o", "Directory to save the model in.", "MODEL")]
+Preset = Annotated[
+    str, option("--preset", "default, paper (as for this set in the paper) or paper-SET.", "NAME")
+]
+Force = Annotated[bool, option("--force", "Replace the finished model in MODEL; one with a history never.")]
+Known = Annotated[list[str] | None, _classes("--known", "Exactly these; the others are novel.", "A,B,…")]
+Novel = Annotated[
+    list[str] | None, _classes("--novel", "All but these; with --known, leave the rest out.", "A,B,…")
+]
+KnownCount = Annotated[Count, _classes("--known-count", "This many, drawn from the seed.", "N")]
+AuthorsOrder = Annotated[
+    Count, _classes("--authors-order", "The first 5 (or --known-count) of the authors' trial K, 0-9.", "K")
+]
+Size = Annotated[Count, _network("--size", "Side of the square images are brought to.", "PIXELS")]
+Channels = Annotated[Text, _network("--channels", "Convert images to grey or to RGB.", "grey|rgb")]
+Architecture = Annotated[Text, _network("--architecture", _ARCHITECTURES, "NAME")]
+Head = Annotated[Text, _network("--head", "Last layer: SHELS's cosines, or a linear one.", "cosine|linear")]
+Weights = Annotated[
+    Path | None, _network("--weights", "Pretrained weights for vgg16 (safetensors, local).", "FILE")
+]
+Epochs = Annotated[Count, _loss("--epochs", "Length in passes over the data.", "N")]
+Steps = Annotated[Count, _loss("--steps", "Length in optimiser steps, at most.", "N")]
+LearningRate = Annotated[Number, _loss("--learning-rate", "The optimiser's rate, over 0.", "X")]
+BatchSize = Annotated[Count, _loss("--batch-size", "Samples in each step.", "N")]
+Alpha = Annotated[Number, _loss("--alpha", "Weight of the group sparsity, 0 or more.", "X")]
+DepthWeights = Annotated[
+    Text, _loss("--depth-weights", "layer-wise (sparsity fades with depth) or constant.", "RULE")
+]
+Accept = Annotated[Number, _loss("--accept", "Accept this share of known samples, such as 0.95.", "SHARE")]
+Sd = Annotated[Number, _loss("--sd", "The paper's threshold: mean score less K standard deviations.", "K")]
 
 
 def train(  # noqa: PLR0913 - a parameter for each option
     data: options.Data,
-    out: Annotated[Path, option("--out -o", "Directory to save the model in.", "MODEL")],
+    out: Out,
     *,
     data_dir: options.DataDir = None,
-    preset: Annotated[
-        str, option("--preset", "default, paper (as for this set in the paper) or paper-SET.", "NAME")
-    ] = "default",
+    preset: Preset = "default",
     seed: options.Seed = 0,
     device: options.Device = "auto",
-    force: Annotated[
-        bool, option("--force", "Replace the finished model in MODEL; one with a history never.")
-    ] = False,
+    force: Force = False,
     as_json: options.Json = False,
-    known: Annotated[
-        list[str] | None, option("--known", "Exactly these; the others are novel.", "A,B,…", panel=_CLASSES)
-    ] = None,
-    novel: Annotated[
-        list[str] | None,
-        option("--novel", "All but these; with --known, leave the rest out.", "A,B,…", panel=_CLASSES),
-    ] = None,
-    known_count: Annotated[
-        int | None, option("--known-count", "This many, drawn from the seed.", "N", panel=_CLASSES)
-    ] = None,
-    authors_order: Annotated[
-        int | None,
-        option(
-            "--authors-order",
-            "The first 5 (or --known-count) of the authors' trial K, 0-9.",
-            "K",
-            panel=_CLASSES,
-        ),
-    ] = None,
-    size: Annotated[
-        int | None, option("--size", "Side of the square images are brought to.", "PIXELS", panel=_NETWORK)
-    ] = None,
-    channels: Annotated[
-        str | None, option("--channels", "Convert images to grey or to RGB.", "grey|rgb", panel=_NETWORK)
-    ] = None,
-    architecture: Annotated[
-        str | None,
-        option(
-            "--architecture",
-            "auto, small, vectors, vgg16, six-conv-256, six-conv-1024-512, six-conv-2048-512.",
-            "NAME",
-            panel=_NETWORK,
-        ),
-    ] = None,
-    head: Annotated[
-        str | None,
-        option("--head", "Last layer: SHELS's cosines, or a linear one.", "cosine|linear", panel=_NETWORK),
-    ] = None,
-    weights: Annotated[
-        Path | None,
-        option("--weights", "Pretrained weights for vgg16 (safetensors, local).", "FILE", panel=_NETWORK),
-    ] = None,
-    epochs: Annotated[
-        int | None, option("--epochs", "Length in passes over the data.", "N", panel=_TRAINING)
-    ] = None,
-    steps: Annotated[
-        int | None, option("--steps", "Length in optimiser steps, at most.", "N", panel=_TRAINING)
-    ] = None,
-    learning_rate: Annotated[
-        float | None, option("--learning-rate", "The optimiser's rate, over 0.", "X", panel=_TRAINING)
-    ] = None,
-    batch_size: Annotated[
-        int | None, option("--batch-size", "Samples in each step.", "N", panel=_TRAINING)
-    ] = None,
-    alpha: Annotated[
-        float | None, option("--alpha", "Weight of the group sparsity, 0 or more.", "X", panel=_TRAINING)
-    ] = None,
-    depth_weights: Annotated[
-        str | None,
-        option(
-            "--depth-weights", "layer-wise (sparsity fades with depth) or constant.", "RULE", panel=_TRAINING
-        ),
-    ] = None,
-    accept: Annotated[
-        float | None,
-        option("--accept", "Accept this share of known samples, such as 0.95.", "SHARE", panel=_TRAINING),
-    ] = None,
-    sd: Annotated[
-        float | None,
-        option("--sd", "The paper's threshold: mean score less K standard deviations.", "K", panel=_TRAINING),
-    ] = None,
-    learner: Annotated[
-        str | None,
-        option(
-            "--learner",
-            "How new classes are taken in later: gaussian, proximal, slda, ewc, …",
-            "NAME",
-            panel=_PAIR,
-        ),
-    ] = None,
-    detector: Annotated[
-        str | None,
-        option(
-            "--detector",
-            "What tells novel samples: knn, energy, …; default: the learner's own.",
-            "NAME",
-            panel=_PAIR,
-        ),
-    ] = None,
+    known: Known = None,
+    novel: Novel = None,
+    known_count: KnownCount = None,
+    authors_order: AuthorsOrder = None,
+    size: Size = None,
+    channels: Channels = None,
+    architecture: Architecture = None,
+    head: Head = None,
+    weights: Weights = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    learning_rate: LearningRate = None,
+    batch_size: BatchSize = None,
+    alpha: Alpha = None,
+    depth_weights: DepthWeights = None,
+    accept: Accept = None,
+    sd: Sd = None,
+    learner: Annotated[Text, _pair("--learner", _LEARNERS, "NAME")] = None,
+    detector: Annotated[Text, _pair("--detector", _DETECTORS, "NAME")] = None,
 ) -> None:
     """Learn the classes of a data set.
 
@@ -158,17 +124,14 @@ def train(  # noqa: PLR0913 - a parameter for each option
         {"--known-count": known_count, "--authors-order": authors_order},
     )
     options.exclude({"--epochs": epochs}, {"--steps": steps})
-    path = None if weights is None else str(weights)
-    network = {"image_size": size, "architecture": architecture, "head": head, "weights": path}
+    network = {"image_size": size, "architecture": architecture, "head": head}
+    network["weights"] = None if weights is None else str(weights)
     length = {"epochs": epochs, "steps": steps, "batch_size": batch_size}
     loss = {"learning_rate": learning_rate, "alpha": alpha, "depth_weights": depth_weights}
     settings = overridden(named_preset(preset, data), network, length | loss)
     settings = replace(settings, rule=_threshold_rule(settings.rule, accept, sd))
     if learner is not None or detector is not None:
-        from shels.learner.pairing import paired  # noqa: PLC0415
-
-        numbers = preset.removeprefix("paper-") if preset.startswith("paper-") else data
-        settings = paired(settings, learner, detector, numbers)
+        settings = _paired(settings, learner, detector, preset, data)
         settings = overridden(settings, {"head": head}, {"alpha": alpha})  # what was asked for comes last
     from shels import runtime  # noqa: PLC0415
     from shels.data.inputs import load_known  # noqa: PLC0415
@@ -195,6 +158,15 @@ def _threshold_rule(base: ThresholdRule, accept: float | None, sd: float | None)
         return base if sd is None else MeanMinusSd(sd)
     except SettingsError as error:
         raise SettingsError(f"{'--sd' if accept is None else '--accept'}: {error}") from error
+
+
+def _paired(
+    settings: Settings, learner: str | None, detector: str | None, preset: str, data: str
+) -> Settings:
+    from shels.learner.pairing import paired  # noqa: PLC0415
+
+    numbers_of = preset.removeprefix("paper-") if preset.startswith("paper-") else data
+    return paired(settings, learner, detector, numbers_of)
 
 
 def _train(
