@@ -5,6 +5,7 @@ from dataclasses import FrozenInstanceError, dataclass
 import numpy as np
 import pytest
 
+from shels import config
 from shels.config import (
     KINDS,
     AcceptShare,
@@ -19,6 +20,7 @@ from shels.config import (
     TrainingSettings,
     WarmRestarts,
     from_dict,
+    overridden,
     to_dict,
 )
 from shels.config.checks import Checked
@@ -100,6 +102,19 @@ def test_a_field_without_a_rule_is_refused_when_its_class_is_first_used():
 @pytest.mark.parametrize("choice", KINDS)
 def test_every_kind_of_a_choice_has_a_name_of_its_own_and_defaults_that_keep_its_rules(choice):
     assert all(each().kind == name for name, each in KINDS[choice].items())
+
+
+def test_every_kind_of_a_choice_is_exported():
+    kinds = {each.__name__ for table in KINDS.values() for each in table.values()}
+    assert kinds <= set(config.__all__)
+    assert all(hasattr(config, name) for name in config.__all__)
+
+
+def test_settings_that_are_given_replace_those_of_a_preset_and_others_stay():
+    made = overridden(SETTINGS[1], {"head": "linear"}, {"epochs": 2, "learning_rate": 0.5, "alpha": None})
+    assert made.network == NetworkSettings(head="linear")
+    assert made.training == TrainingSettings(Adam(0.5), epochs=2, patience=4)
+    assert made.rule == SETTINGS[1].rule
 
 
 @pytest.mark.parametrize("given", [{}, {"epochs": 3, "steps": 100}])

@@ -60,7 +60,12 @@ def overridden(settings: Settings, network: Mapping[str, Any], training: Mapping
 
 
 def to_dict(settings: object) -> dict[str, Any]:
-    """Return settings as plain data for JSON, each choice under its `kind`."""
+    """Write settings as plain data for JSON, each choice under its `kind`.
+
+    >>> from shels.config import Sgd, TrainingSettings
+    >>> to_dict(TrainingSettings(Sgd(), epochs=3))["optimiser"]["kind"]
+    'sgd'
+    """
     out: dict[str, Any] = {}
     for item in fields(settings):  # type: ignore[arg-type]
         value = getattr(settings, item.name)
@@ -76,7 +81,7 @@ def to_dict(settings: object) -> dict[str, Any]:
 
 
 def from_dict(data: Mapping[str, Any], kind: Any = Settings) -> Any:
-    """Return the settings that `to_dict` gave; unknown or missing names are refused."""
+    """Read the settings that `to_dict` wrote; unknown or missing names are refused."""
     if not isinstance(data, Mapping):
         raise SettingsError(f"{kind.__name__} must be a table of settings, got {data!r}")
     names = [item.name for item in fields(kind)]

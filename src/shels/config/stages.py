@@ -36,7 +36,7 @@ class Adam(Checked):
     learning_rate: Positive = 1e-4
 
     def rate(self, epoch: int) -> float:
-        """Return the learning rate of an epoch: Adam's stays the same."""
+        """Give the learning rate of an epoch: Adam's stays the same."""
         del epoch
         return self.learning_rate
 
@@ -53,7 +53,7 @@ class Sgd(Checked):
     decay_epochs: Count = 4
 
     def rate(self, epoch: int) -> float:
-        """Return the learning rate of an epoch, counted from 0."""
+        """Give the learning rate of an epoch, counted from 0."""
         return float(self.learning_rate / self.decay ** (epoch // self.decay_epochs))
 
 
@@ -81,7 +81,7 @@ class WarmRestarts(Checked):
         number(0, self.learning_rate).checked("lowest_rate", self.lowest_rate)
 
     def rate(self, epoch: int) -> float:
-        """Return the learning rate of an epoch, counted from 0."""
+        """Give the learning rate of an epoch, counted from 0."""
         if epoch == 0:
             return self.learning_rate / 10
         start, length = 0, self.first

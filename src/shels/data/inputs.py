@@ -32,19 +32,6 @@ class Part(NamedTuple):
     name: str
 
 
-def load_data_set(
-    spec: str, data_dir: Path | None, network: NetworkSettings, channels: str | None
-) -> DataSet:
-    """Load the data set to learn from, read at the network's size where its images have many sizes."""
-    size = network.image_size if network.image_fit == "resize" and _has_many_sizes(spec) else None
-    data = sources.load(spec, data_dir, size, channels)
-    if network.image_size is not None and data.train.inputs.ndim == 2:
-        raise SettingsError(
-            f"size is for images, and {spec} holds vectors; leave --size out, or use another preset"
-        )
-    return data
-
-
 def load_known(
     spec: str,
     data_dir: Path | None,
@@ -54,8 +41,21 @@ def load_known(
     channels: str | None = None,
     seed: int = 0,
 ) -> tuple[Samples, tuple[Label, ...]]:
-    """Load the samples to learn from, and name the novel classes that are left out of them."""
-    train = load_data_set(spec, data_dir, network, channels).train
+    """Load the samples to learn from, and name the novel classes that are left out of them.
+
+    Images of many sizes are read at the network's size.
+
+    >>> from shels.config import NetworkSettings
+    >>> samples, novel = load_known("digits", None, NetworkSettings(), ClassChoice(known=["0", "1", "2"]))
+    >>> samples.classes, novel
+    ((0, 1, 2), (3, 4, 5, 6, 7, 8, 9))
+    """
+    size = network.image_size if network.image_fit == "resize" and _has_many_sizes(spec) else None
+    train = sources.load(spec, data_dir, size, channels).train
+    if network.image_size is not None and train.inputs.ndim == 2:
+        raise SettingsError(
+            f"size is for images, and {spec} holds vectors; leave --size out, or use another preset"
+        )
     if "novel" in train.classes:
         raise DataError("a class is called 'novel', which is the word for no class; rename it")
     split = choice.split(train.classes, seed)

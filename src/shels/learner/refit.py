@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -78,7 +77,8 @@ class Refit:
         now, then = prepare_for(training.inputs, self.settings.network), old.preparation
         look = Look.fit(training.inputs, training.labels)
         was = look if old.look is None else old.look
-        return _alike([now.mean, now.sd, look.low, look.high], [then.mean, then.sd, was.low, was.high])
+        mine, theirs = (now.mean, now.sd, look.low, look.high), (then.mean, then.sd, was.low, was.high)
+        return all(map(_same, mine, theirs))
 
     def _refusal(self, why: str) -> SettingsError:
         old, new = (
@@ -91,7 +91,7 @@ class Refit:
 
 
 def refit(learner: Learner, name: str | None, detector: str | None, data: str) -> Refit | None:
-    """Return what a model must become to have the learner and the detector of these names; None if it has.
+    """Work out what a model must become to have the learner and the detector of these names; None if it has.
 
     data: the stream, for which the learner may have numbers of its own. Raises SettingsError where the two
     cannot work together.
@@ -109,14 +109,8 @@ def _training_of(learner: Learner) -> Fit:
     return Fit(checks, Check(**report["best"]), report["stopped_early"], report["seconds"])
 
 
-def _alike(now: Sequence[Tensor | None], then: Sequence[Tensor | None]) -> bool:
-    """Tell whether all numbers are the same, up to rounding; None is like None alone."""
-    pairs = [
-        tuple(each if each is None else each.cpu() for each in two) for two in zip(now, then, strict=True)
-    ]
-    return all(
-        one is other
-        if one is None or other is None
-        else one.shape == other.shape and torch.allclose(one, other)
-        for one, other in pairs
-    )
+def _same(now: Tensor | None, then: Tensor | None) -> bool:
+    """Tell whether the numbers are the same, up to rounding; None is like None alone."""
+    if now is None or then is None:
+        return now is then
+    return now.shape == then.shape and torch.allclose(now.cpu(), then.cpu())
