@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from shels import runtime
-from shels.config import AcceptShare, Settings
+from shels.config import AcceptShare, Settings, overridden
 from shels.config.presets import preset
 from shels.data.arrays import from_arrays, images_or_vectors
 from shels.data.own import from_torch_dataset
@@ -45,6 +45,18 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
     settings: a whole `shels.config.Settings` in place of the preset.
 
     After `fit`: `classes_`, `novel_label_`, `learner_`, `n_features_in_`.
+
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> zeros, ones, sixes = (X[y == digit] for digit in (0, 1, 6))
+    >>> model = OpenWorldClassifier(max_steps=40, random_state=0, device="cpu")
+    >>> model = model.fit(np.concatenate([zeros, ones]), ["zero"] * len(zeros) + ["one"] * len(ones))
+    >>> model.predict(zeros[:2]), model.predict(sixes[:2])
+    (array(['zero', 'zero'], dtype='<U5'), array(['novel', 'novel'], dtype='<U5'))
+    >>> model.accommodate(sixes, "six").predict(sixes[:2])
+    array(['six', 'six'], dtype='<U5')
+    >>> model.class_scores(sixes).shape
+    (181, 3)
     """
 
     def __init__(
@@ -82,7 +94,7 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """Return a class or `novel_label_` for each sample: (n,)."""
+        """Name the class of each sample, or answer `novel_label_`: (n,)."""
         verdicts = self._learner().judge(self._inputs(X))
         answers = self.classes_[verdicts.predicted.cpu().numpy()]
         novel = np.asarray([self.novel_label_])
@@ -92,20 +104,20 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(answers)
 
     def decision_function(self, X: Any) -> Array:  # noqa: N803
-        """Return each sample's score less the threshold of its nearest class: (n,); over 0 is known."""
+        """Score each sample less the threshold of its nearest class: (n,); over 0 is known."""
         verdicts = self._learner().judge(self._inputs(X))
         return _numpy(verdicts.score - verdicts.threshold)
 
     def score_samples(self, X: Any) -> Array:  # noqa: N803
-        """Return each sample's familiarity, its score for the nearest class: (n,)."""
+        """Score how familiar each sample is: its score for the nearest class: (n,)."""
         return _numpy(self._learner().judge(self._inputs(X)).score)
 
     def class_scores(self, X: Any) -> Array:  # noqa: N803
-        """Return each sample's similarity to every class: (n, classes)."""
+        """Score each sample's similarity to every class: (n, classes)."""
         return _numpy(self._learner().class_scores(self._inputs(X)))
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
-        """Return the probability of each class, taking it that one of them is right: (n, classes)."""
+        """Estimate the probability of each class, taking it that one of them is right: (n, classes)."""
         return _numpy(self._learner().probabilities(self._inputs(X)))
 
     def accommodate(self, X: Any, label: Any) -> Self:  # noqa: N803
@@ -121,7 +133,7 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def observe(self, X: Any) -> dict[str, Any]:  # noqa: N803
-        """Return whether a batch as a whole looks new, and what in it does.
+        """Tell whether a batch as a whole looks new, and what in it does.
 
         novel: (n,) marks; share: of the batch judged novel; alarm: whether that is more than chance;
         threshold: the share that would be; groups: (n,) the proposed new class of each sample, -1 for none;
@@ -137,7 +149,7 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, directory: str | Path, **parameters: Any) -> Self:
-        """Return a fitted classifier from a saved learner; `parameters` as for the constructor."""
+        """Load a fitted classifier from a saved learner; `parameters` as for the constructor."""
         self = cls(**parameters)
         learner = Learner.load(directory, self.device)
         stored = learner.novel_label if "novel_label" not in parameters else None
@@ -152,15 +164,10 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
             raise SettingsError(f"settings must be a shels.config.Settings, got {type(settings).__name__}")
         if not isinstance(self.network, str | nn.Module | None):
             raise SettingsError(f"network must be a name or an nn.Sequential, got {self.network!r}")
-        network, training = settings.network, settings.training
-        if isinstance(self.network, str):
-            network = replace(network, architecture=self.network)
-        if self.image_size is not None:
-            network = replace(network, image_size=self.image_size)
-        if self.max_steps is not None:
-            training = replace(training, steps=self.max_steps, epochs=None)
-        rule = settings.rule if self.accept is None else AcceptShare(self.accept)
-        return replace(settings, network=network, training=training, rule=rule)
+        name = self.network if isinstance(self.network, str) else None
+        network = {"architecture": name, "image_size": self.image_size}
+        settings = overridden(settings, network, {"steps": self.max_steps})
+        return settings if self.accept is None else replace(settings, rule=AcceptShare(self.accept))
 
     def _samples(self, X: Any, y: Any) -> Samples:  # noqa: N803
         if isinstance(X, torch.utils.data.DataLoader):
@@ -176,10 +183,8 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         else:
             X = images_or_vectors(X, "X")  # noqa: N806
             self.n_features_in_ = X.shape[-1]
-        if (
-            getattr(getattr(y, "dtype", None), "kind", "") != "O"
-        ):  # any kind of label, but no scale of numbers
-            check_classification_targets(y)
+        if getattr(getattr(y, "dtype", None), "kind", "") != "O":
+            check_classification_targets(y)  # any kind of label, but no scale of numbers
         return from_arrays(X, y, origin="X and y")
 
     def _inputs(self, X: Any) -> Tensor:  # noqa: N803
@@ -208,7 +213,11 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
 
 
 def resolve_novel_label(label: Any, classes: tuple[Any, ...]) -> Any:
-    """Return the answer for novel samples; it must be none of the classes."""
+    """Choose the answer for novel samples; it must be none of the classes.
+
+    >>> resolve_novel_label(-1, (3, 5)), resolve_novel_label(-1, ("cat", "dog"))
+    (-1, 'novel')
+    """
     if not isinstance(label, Hashable):
         raise SettingsError(f"novel_label must be one label, got {label!r}")
     label = label.item() if isinstance(label, np.generic) else label
@@ -220,7 +229,7 @@ def resolve_novel_label(label: Any, classes: tuple[Any, ...]) -> Any:
 
 
 def _as_array(classes: tuple[Any, ...]) -> Array:
-    """Return classes as an array that holds them as they are, also where their kinds differ."""
+    """Make an array of classes that holds them as they are, also where their kinds differ."""
     array = np.asarray(classes)
     if array.ndim == 1 and array.tolist() == list(classes):
         return array

@@ -15,32 +15,12 @@ import numpy as np
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
-from typer.testing import CliRunner
 
 from shels._version import __version__
-from shels.cli import train as train_module
-from shels.cli.app import app
 from shels.cli.display import plain
-from shels.cli.inputs import form
-from shels.data.preparation import Preparation
+from tests.cli.commands import fails, shels
 
 TRAIN = ["train", "digits", "--known", "0,1,2", "--device", "cpu"]
-
-
-def shels(*args, columns=None):
-    env = None if columns is None else {"COLUMNS": str(columns)}
-    return CliRunner().invoke(app, [str(arg) for arg in args], env=env)
-
-
-def fails(code, *args):
-    """Return the one line on standard error of a command that must leave with this code."""
-    result = shels(*args)
-    assert result.exit_code == code, result.output
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("error: ")
-    return lines[0]
 
 
 def network_files(model):
@@ -148,7 +128,7 @@ def test_force_replaces_a_model_by_the_new_one(tmp_path):
 
 def test_a_folder_with_other_files_is_refused_before_training(tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("mine")
-    monkeypatch.setattr(train_module, "_load", lambda *_: pytest.fail("data were loaded"))
+    monkeypatch.setattr("shels.data.inputs.load_known", lambda *_, **__: pytest.fail("data were loaded"))
     assert "notes.txt" in fails(1, *TRAIN, "--out", tmp_path)
 
 
@@ -428,13 +408,6 @@ def test_json_holds_no_nan():
     assert made == {"a": None, "b": [2.0, [1.0, None]], "3": [None, True]}
 
 
-def test_images_are_read_at_the_size_of_the_model_unless_it_pads():
-    assert form(Preparation((3, 32, 32))) == (32, "rgb")
-    assert form(Preparation((1, 32, 32), "pad")) == (None, "grey")
-    assert form(Preparation((1, 20, 30))) == (None, "grey")
-    assert form(Preparation((7,))) == (None, None)
-
-
 def test_a_class_called_novel_is_refused(tmp_path):
     for name in ("novel", "old"):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -478,10 +451,10 @@ def test_force_discards_the_checkpoint_of_another_training(interrupted):
 
 
 def test_memory_that_cannot_be_had_is_one_line(tmp_path, monkeypatch):
-    from shels.learner import learner
+    from shels.learner import training_directory
 
     def full(*_, **__):
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried ...")
 
-    monkeypatch.setattr(learner, "learn", full)
+    monkeypatch.setattr(training_directory, "learn", full)
     assert fails(1, *TRAIN, "--out", tmp_path / "m").startswith("error: out of memory; lower --batch-size")

@@ -12,43 +12,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
 from shels.agent.agent import OpenWorldAgent
 from shels.agent.home import Home
-from shels.cli.app import app
 from shels.cli.display import share_bar
-from shels.cli.inputs import new_class
 from shels.cli.story import events_by_batch
 from shels.data.sources import load_named
 from shels.learner.learner import Learner
 from shels.model.growth import copied
-
-
-def shels(*args, answers=None):
-    return CliRunner().invoke(app, [str(arg) for arg in args], input=answers)
-
-
-def done(*args, answers=None):
-    """Return the JSON document of a command that must succeed."""
-    result = shels(*args, "--json", answers=answers)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def fails(code, *args):
-    """Return the one line on standard error of a command that must leave with this code."""
-    result = shels(*args)
-    assert result.exit_code == code, result.output
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("error: ")
-    return lines[0]
-
-
-def contents(model):
-    return {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
+from tests.cli.commands import contents, done, fails, shels
 
 
 @pytest.fixture
@@ -179,21 +151,6 @@ def test_a_model_in_use_is_not_changed_by_another_command(model, files):
     with home.lock():
         said = fails(1, "accommodate", model, files / "sixes.npz", "--name", 6)
     assert "another run is using it" in said
-
-
-@pytest.mark.parametrize(
-    ("text", "classes", "name"),
-    [
-        ("7", (0, 1), 7),
-        ("7", ("a", "b"), "7"),
-        ("7", (0, "novel-1"), 7),
-        ("07", (0, 1), "07"),
-        ("1", (0, 1), 1),
-    ],
-)
-def test_a_new_class_is_a_number_where_the_classes_are(text, classes, name):
-    found = new_class(text, classes)
-    assert (found, type(found)) == (name, type(name))
 
 
 # run ------------------------------------------------------------------------------------------------------

@@ -8,10 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from shels.agent.home import Home
-from shels.cli.app import app
 from shels.config.presets import DEFAULT
 from shels.data.sources import load_named
 from shels.detection.protocol import Labelled
@@ -19,40 +17,14 @@ from shels.learner.learner import Learner
 from shels.learner.pairing import detector_beside, paired
 from shels.learning.registry import LEARNERS
 from shels.report import open_world, trained
+from tests.cli.commands import contents, done, fails, shels
 
 TRAIN = ["train", "digits", "--known", "0,1,2", "--device", "cpu", "--steps", 40, "--learning-rate", 0.003]
 PAIRS = [("gaussian", "knn"), ("slda", "mahalanobis"), ("ewc", "max-logit"), ("gdumb", "energy")]
 
 
-def shels(*args, columns=None):
-    env = None if columns is None else {"COLUMNS": str(columns)}
-    return CliRunner().invoke(app, [str(arg) for arg in args], env=env)
-
-
-def done(*args):
-    """Return the JSON document of a command that must succeed."""
-    result = shels(*args, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def fails(code, *args):
-    """Return the one line on standard error of a command that must leave with this code."""
-    result = shels(*args)
-    assert result.exit_code == code, result.output
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("error: ")
-    return lines[0]
-
-
 def settings_of(model):
     return json.loads((model / "model.json").read_text())["settings"]
-
-
-def contents(model):
-    return {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")

@@ -11,45 +11,21 @@ import numpy as np
 import pytest
 from rich.console import Console
 from safetensors.numpy import save_file
-from typer.testing import CliRunner
 
-from shels.cli import board as boards
-from shels.cli.app import app
-from shels.cli.reproduce import _source
-from shels.cli.standing import Standing, document_of, duration, seeds, time_line, trial_line
+from shels.cli import live_table
+from shels.cli.display import duration
+from shels.cli.live_table import LEGEND, LiveTable, seeds, time_line, trial_line
 from shels.data import sources
 from shels.experiments import engine
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.engine import Advance
-from shels.experiments.methods import METHODS
 from shels.experiments.records import Records
-from shels.experiments.trials import LEARNING_MEASURES, MEASURES, TrialResult
+from shels.experiments.status import RunStatus
+from shels.experiments.trials import MEASURES
+from tests.cli.commands import fails, shels
+from tests.experiments.pretended import learned, result_of, trials_of
 
 DIGITS = ["reproduce", "within/digits", "--device", "cpu", "--no-report"]
-
-
-def shels(*args):
-    return CliRunner().invoke(app, [str(arg) for arg in args])
-
-
-def fails(code, *args):
-    """Return the one line on standard error of a command that must leave with this code."""
-    result = shels(*args)
-    assert result.exit_code == code, result.output
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("error: ")
-    return lines[0]
-
-
-def result_of(trial, seconds=2.0):
-    metrics = dict.fromkeys(MEASURES, 0.5 + trial.seed / 100)
-    return TrialResult(trial, metrics, seconds, "cpu", {"shels": "0"}, {})
-
-
-def trials_of(name, method="shels", count=3):
-    return CATALOGUE[name].trials(METHODS[method], count)
 
 
 class Engine:
@@ -331,13 +307,6 @@ def test_vgg16_without_weights_is_noted(tmp_path, pretend, data_dir):
     assert "note: VGG16 starts fresh in across/cifar10-svhn" in result.stderr
 
 
-def test_data_are_resized_only_where_they_are_stored_in_many_sizes(monkeypatch, tmp_path):
-    monkeypatch.setattr(sources, "load_named", lambda *given: given)
-    load = _source(tmp_path)
-    assert load("gtsrb", 112) == ("gtsrb", tmp_path, 112)
-    assert load("mnist", 32) == ("mnist", tmp_path, None)
-
-
 def test_the_report_covers_all_that_the_folder_holds(tmp_path, pretend, monkeypatch):
     pretend()
     given = []
@@ -387,13 +356,13 @@ def terminal(monkeypatch):
     """A terminal of 24 lines, and what is written to it."""
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=24, highlight=False)
-    monkeypatch.setattr(boards, "results", lambda: console)
+    monkeypatch.setattr(live_table, "results", lambda: console)
     return console
 
 
-def _shown(console, board):
+def _shown(console, view):
     with console.capture() as shown:
-        console.print(board)
+        console.print(view)
     return shown.get()
 
 
@@ -409,23 +378,23 @@ def test_in_a_terminal_the_table_stays_in_place(tmp_path, pretend, terminal):
 
 def test_the_live_table_tells_what_goes_on_beside_what_was_published(tmp_path, terminal):
     trials = [*trials_of("within/fmnist"), *trials_of("within/digits")]
-    board = boards.Board(Standing(trials, Records(tmp_path)), quiet=False)
-    board.take(Advance("training", tuple(trials[:3]), 0.43))
-    shown = _shown(terminal, board)
+    view = LiveTable(RunStatus(trials, Records(tmp_path)), quiet=False)
+    view.update(Advance("training", tuple(trials[:3]), 0.43))
+    shown = _shown(terminal, view)
     assert "shels, training 43 %" in shown
     assert "77.7±2.7" in shown
     assert "shels, waiting" in shown
     assert "0 of 6 trials done" in shown
-    board.take(Advance("finished", tuple(trials[:1]), 1.0, result_of(trials[0])))
-    assert "1/3" in _shown(terminal, board)
+    view.update(Advance("finished", tuple(trials[:1]), 1.0, result_of(trials[0])))
+    assert "1/3" in _shown(terminal, view)
 
 
 def test_a_mean_within_the_published_interval_is_marked(tmp_path, terminal):
     trial = trials_of("within/fmnist", count=1)[0]
-    board = boards.Board(Standing([trial], Records(tmp_path)), quiet=False)
+    view = LiveTable(RunStatus([trial], Records(tmp_path)), quiet=False)
     result = replace(result_of(trial), metrics=dict(zip(MEASURES, (0.7768, 0.6, 0.9, 0.79), strict=True)))
-    board.take(Advance("finished", (trial,), 1.0, result))
-    shown = _shown(terminal, board)
+    view.update(Advance("finished", (trial,), 1.0, result))
+    shown = _shown(terminal, view)
     assert "✓77.7±2.7" in shown
     assert shown.count("✓") == 3
 
@@ -433,9 +402,9 @@ def test_a_mean_within_the_published_interval_is_marked(tmp_path, terminal):
 def test_rows_that_do_not_fit_give_way_to_those_under_way(tmp_path, terminal):
     names = [each.name for each in CATALOGUE.values() if each.task == "detection"]
     trials = [trial for name in names for trial in trials_of(name, count=1)]
-    board = boards.Board(Standing(trials, Records(tmp_path)), quiet=False)
-    board.take(Advance("training", (trials[-1],), 0.2))
-    shown = _shown(terminal, board)
+    view = LiveTable(RunStatus(trials, Records(tmp_path)), quiet=False)
+    view.update(Advance("training", (trials[-1],), 0.2))
+    shown = _shown(terminal, view)
     assert trials[-1].experiment in shown
     assert "and 6 more rows; 0 of all 14 are done" in shown
     assert len(shown.splitlines()) <= 24
@@ -451,33 +420,24 @@ class Clock:
 def test_time_left_comes_from_finished_trials_and_the_pace_of_the_stack(tmp_path):
     clock = Clock()
     digits, fmnist = trials_of("within/digits", count=4), trials_of("within/fmnist", count=2)
-    standing = Standing([*digits, *fmnist], Records(tmp_path), clock)
-    assert standing.left() == (0, 6)
-    assert time_line(standing).endswith("time left not known yet")
+    status = RunStatus([*digits, *fmnist], Records(tmp_path), clock)
+    assert status.left() == (0, 6)
+    assert time_line(status).endswith("time left not known yet")
     stack = tuple(digits[:2])
-    standing.take(Advance("loading", stack))
+    status.update(Advance("loading", stack))
     clock.now += 50  # loading does not count
-    standing.take(Advance("training", stack, 0.2))
+    status.update(Advance("training", stack, 0.2))
     clock.now += 6
-    standing.take(Advance("training", stack, 0.5))
-    assert standing.left() == pytest.approx((10 + 2 * 10, 2))  # 20 s for two: ten left, ten for each to come
+    status.update(Advance("training", stack, 0.5))
+    assert status.left() == pytest.approx((10 + 2 * 10, 2))  # 20 s for two: ten left, ten for each to come
     clock.now += 10
     for trial in stack:
-        standing.take(Advance("finished", (trial,), 1.0, result_of(trial, seconds=7)))
-    assert standing.left() == pytest.approx((14, 2))
-    assert time_line(standing).endswith("over 14 s left: nothing is known yet of 2 trials")
-    standing.take(Advance("failed", tuple(fmnist), message="no"))
-    assert standing.left() == pytest.approx((14, 0))
-    assert time_line(standing) == "2 of 6 trials done, 1 min 06 s so far, about 14 s left"
-
-
-def test_the_share_counts_the_stack_under_way(tmp_path):
-    trials = trials_of("within/digits", count=4)
-    standing = Standing(trials, Records(tmp_path))
-    standing.take(Advance("training", tuple(trials[:2]), 0.5))
-    assert standing.share == 0.25
-    standing.take(Advance("finished", tuple(trials[:1]), 1.0, result_of(trials[0])))
-    assert standing.share == pytest.approx(0.375)
+        status.update(Advance("finished", (trial,), 1.0, result_of(trial, seconds=7)))
+    assert status.left() == pytest.approx((14, 2))
+    assert time_line(status).endswith("over 14 s left: nothing is known yet of 2 trials")
+    status.update(Advance("failed", tuple(fmnist), message="no"))
+    assert status.left() == pytest.approx((14, 0))
+    assert time_line(status) == "2 of 6 trials done, 1 min 06 s so far, about 14 s left"
 
 
 def test_durations_and_numbers_are_written_as_people_say_them(tmp_path):
@@ -490,13 +450,6 @@ def _on_record(directory):
     return [result.trial for result in Records(directory).results()]
 
 
-def learned(trial):
-    """A result of learning class by class, its figures in the order of the columns."""
-    figures = dict(zip(LEARNING_MEASURES, (0.9, 0.8, 0.05, 0.7, 0.95), strict=True))
-    metrics = {name: value + trial.seed / 100 for name, value in figures.items()}
-    return TrialResult(trial, metrics, 2.0, "cpu", {"shels": "0"}, {})
-
-
 def test_a_line_of_learning_tells_the_measures_of_learning():
     trial = trials_of("incremental/digits", "gaussian", count=2)[1]
     assert trial_line(learned(trial)) == (
@@ -505,27 +458,15 @@ def test_a_line_of_learning_tells_the_measures_of_learning():
     )
 
 
-def test_the_document_gives_each_experiment_its_own_measures(tmp_path):
-    learning = trials_of("incremental/digits", "gaussian", count=2)
-    standing = Standing([*trials_of("within/fmnist", count=1), *learning], Records(tmp_path))
-    for trial in learning:
-        standing.take(Advance("finished", (trial,), 1.0, learned(trial)))
-    first, second = (row["metrics"] for row in document_of(standing)["rows"])
-    assert tuple(first) == MEASURES
-    assert tuple(second) == LEARNING_MEASURES
-    assert second["forgetting"]["mean"] == pytest.approx(0.055)
-    assert "published" not in second["known_accuracy"]
-
-
 @pytest.mark.parametrize("width", [80, 100])
 def test_detection_and_learning_have_a_table_each_that_fits(tmp_path, monkeypatch, width):
     console = Console(file=io.StringIO(), width=width, height=24, color_system=None)
-    monkeypatch.setattr(boards, "results", lambda: console)
+    monkeypatch.setattr(live_table, "results", lambda: console)
     learning = [*trials_of("incremental/fmnist", "gdumb-scratch"), *trials_of("incremental/gtsrb", "joint")]
-    board = boards.Board(Standing([*trials_of("within/fmnist"), *learning], Records(tmp_path)), quiet=False)
+    view = LiveTable(RunStatus([*trials_of("within/fmnist"), *learning], Records(tmp_path)), quiet=False)
     for trial in learning[:3]:
-        board.take(Advance("finished", (trial,), 1.0, learned(trial)))
-    lines = _shown(console, board).splitlines()
+        view.update(Advance("finished", (trial,), 1.0, learned(trial)))
+    lines = _shown(console, view).splitlines()
     assert len(lines) <= 24
     heads = [line.split() for line in lines if line.strip().startswith("experiment")]
     assert heads == [
@@ -540,9 +481,9 @@ def test_detection_and_learning_have_a_table_each_that_fits(tmp_path, monkeypatc
 def test_rows_of_both_kinds_that_do_not_fit_give_way_to_those_under_way(tmp_path, terminal):
     ways = {"detection": "shels", "learning": "gaussian"}
     trials = [trial for name, each in CATALOGUE.items() for trial in trials_of(name, ways[each.task], 1)]
-    board = boards.Board(Standing(trials, Records(tmp_path)), quiet=False)
-    board.take(Advance("training", (trials[-1],), 0.2))
-    shown = _shown(terminal, board)
+    view = LiveTable(RunStatus(trials, Records(tmp_path)), quiet=False)
+    view.update(Advance("training", (trials[-1],), 0.2))
+    shown = _shown(terminal, view)
     assert trials[-1].experiment in shown
     assert f"0 of all {len(trials)} are done" in shown
     assert len(shown.splitlines()) <= 24
@@ -550,8 +491,8 @@ def test_rows_of_both_kinds_that_do_not_fit_give_way_to_those_under_way(tmp_path
 
 def test_the_table_of_learning_that_stays_has_no_word_of_published_figures(tmp_path, capsys, terminal):
     trials = trials_of("incremental/mnist", "slda", count=1)
-    board = boards.Board(Standing(trials, Records(tmp_path)), quiet=False)
-    board.take(Advance("finished", tuple(trials), 1.0, learned(trials[0])))
-    board.final()
-    assert capsys.readouterr().out.strip() == boards.LEGEND
+    view = LiveTable(RunStatus(trials, Records(tmp_path)), quiet=False)
+    view.update(Advance("finished", tuple(trials), 1.0, learned(trials[0])))
+    view.final()
+    assert capsys.readouterr().out.strip() == LEGEND
     assert "90.0" in terminal.file.getvalue()

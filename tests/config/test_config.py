@@ -1,21 +1,29 @@
 import json
 import math
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, dataclass
 
 import numpy as np
 import pytest
 
+from shels import config
 from shels.config import (
+    KINDS,
     AcceptShare,
     Adam,
+    Gaussian,
+    Gdumb,
     MeanMinusSd,
     NetworkSettings,
+    Penalty,
     Settings,
     Sgd,
     TrainingSettings,
+    WarmRestarts,
     from_dict,
+    overridden,
     to_dict,
 )
+from shels.config.checks import Checked
 from shels.errors import SettingsError
 
 
@@ -60,6 +68,18 @@ REFUSED = [
     (MeanMinusSd, {"k": -0.1}, "k must be a number, 0 or more, got -0.1"),
     (AcceptShare, {"share": 0}, "share must be a number over 0 and at most 1, got 0"),
     (AcceptShare, {"share": 1.0}, "share must be under 1 (at 1 nothing is ever novel), got 1.0"),
+    (Gaussian, {"features": 0}, "features must be a whole number, 1 or more, got 0"),
+    (Gaussian, {"features": 2049}, "features must be at most 2048, got 2049"),
+    (Penalty, {"beta": -1}, "beta must be a number, 0 or more, got -1"),
+    (Penalty, {"importance": "max"}, 'importance must be "mean" or "map-norm", got \'max\''),
+    (Gdumb, {"size": 1}, "size must be a whole number, 2 or more, got 1"),
+    (Gdumb, {"lowest_rate": 0.06}, "lowest_rate must be a number, 0 or more and at most 0.05, got 0.06"),
+    (WarmRestarts, {"lowest_rate": 1}, "lowest_rate must be a number, 0 or more and at most 0.05, got 1.0"),
+    (
+        training,
+        {"optimiser": "adam"},
+        "optimiser must be Adam(...), Sgd(...) or WarmRestarts(...), got 'adam'",
+    ),
 ]
 
 
@@ -68,6 +88,33 @@ def test_a_value_outside_its_rule_is_refused_by_name_rule_and_value(make, settin
     with pytest.raises(SettingsError) as caught:
         make(**settings)
     assert str(caught.value) == message
+
+
+def test_a_field_without_a_rule_is_refused_when_its_class_is_first_used():
+    @dataclass(frozen=True)
+    class Forgotten(Checked):
+        width: int = 3
+
+    with pytest.raises(TypeError, match=r"Forgotten\.width has no rule"):
+        Forgotten()
+
+
+@pytest.mark.parametrize("choice", KINDS)
+def test_every_kind_of_a_choice_has_a_name_of_its_own_and_defaults_that_keep_its_rules(choice):
+    assert all(each().kind == name for name, each in KINDS[choice].items())
+
+
+def test_every_kind_of_a_choice_is_exported():
+    kinds = {each.__name__ for table in KINDS.values() for each in table.values()}
+    assert kinds <= set(config.__all__)
+    assert all(hasattr(config, name) for name in config.__all__)
+
+
+def test_settings_that_are_given_replace_those_of_a_preset_and_others_stay():
+    made = overridden(SETTINGS[1], {"head": "linear"}, {"epochs": 2, "learning_rate": 0.5, "alpha": None})
+    assert made.network == NetworkSettings(head="linear")
+    assert made.training == TrainingSettings(Adam(0.5), epochs=2, patience=4)
+    assert made.rule == SETTINGS[1].rule
 
 
 @pytest.mark.parametrize("given", [{}, {"epochs": 3, "steps": 100}])

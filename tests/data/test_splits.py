@@ -11,6 +11,7 @@ from shels.data.splits import (
     exact_classes,
     hold_out,
     match_class,
+    new_class,
     split_data,
 )
 from shels.errors import DataError, SettingsError
@@ -170,3 +171,18 @@ def test_of_two_classes_written_alike_only_the_same_one_is_known():
     known, novel = divide(samples, (3, 4))
     assert known.labels.tolist() == [0]
     assert novel.classes == ("3",)
+
+
+@pytest.mark.parametrize(
+    ("text", "classes", "name"),
+    [
+        ("7", (0, 1), 7),
+        ("7", ("a", "b"), "7"),
+        ("7", (0, "novel-1"), 7),
+        ("07", (0, 1), "07"),
+        ("1", (0, 1), 1),
+    ],
+)
+def test_a_new_class_is_a_number_where_the_classes_are(text, classes, name):
+    found = new_class(text, classes)
+    assert (found, type(found)) == (name, type(name))

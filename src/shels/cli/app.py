@@ -22,7 +22,8 @@ from shels.cli import (
     run,
     train,
 )
-from shels.cli.outcome import Commands
+from shels.cli.errors import Commands
+from shels.cli.options import examples
 
 app = typer.Typer(
     cls=Commands,
@@ -72,16 +73,23 @@ def shels(
         typer.echo(ctx.get_help(), nl=False)
 
 
-app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
-app.command("train", epilog=train.EXAMPLES)(train.train)
-app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
-app.command("detect", epilog=detect.EXAMPLES)(detect.detect)
-app.command("accommodate", epilog=accommodate.EXAMPLES)(accommodate.accommodate)
-app.command("run", epilog=run.EXAMPLES)(run.run)
-app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
-app.command("revise", epilog=revise.EXAMPLES)(revise.revise)
-app.command("methods", epilog=methods.EXAMPLES)(methods.methods)
-app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
-app.command("report", epilog=report.EXAMPLES)(report.report)
-app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
-app.add_typer(data.app, name="data")
+COMMANDS = (
+    demo,
+    train,
+    evaluate,
+    detect,
+    accommodate,
+    run,
+    inspect,
+    revise,
+    methods,
+    reproduce,
+    report,
+    bench,
+)
+"""The commands in the order of the help: each a module with EXAMPLES and a function of the module's name."""
+
+for module in COMMANDS:
+    name = module.__name__.rpartition(".")[2]
+    app.command(name, epilog=examples(module.EXAMPLES))(getattr(module, name))
+app.add_typer(data.app, name="data")  # has a command of its own

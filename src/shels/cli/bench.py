@@ -10,32 +10,24 @@ import typer
 
 from shels.cli import options
 from shels.cli.display import messages, plain, print_json, results, table
+from shels.cli.options import option
 from shels.files import check_writable, write_whole
 
 if TYPE_CHECKING:
     from shels.bench import Measure, Plan
 
-EXAMPLES = """[bold]Examples[/bold]
-
-shels bench
+EXAMPLES = """shels bench
 shels bench --quick
 shels bench --rounds 20 --out speed.json"""
 
-Rounds = Annotated[
-    int | None,
-    typer.Option(
-        "--rounds", metavar="N", help="Turns of each comparison; 5, with --quick 1.", show_default=False
-    ),
-]
-Quick = Annotated[bool, typer.Option("--quick", help="Seconds instead of minutes, and rougher figures.")]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", metavar="FILE", help="Write the figures to a JSON file.", show_default=False),
-]
-
 
 def bench(
-    rounds: Rounds = None, quick: Quick = False, out: Out = None, as_json: options.Json = False
+    rounds: Annotated[
+        int | None, option("--rounds", "Turns of each comparison; 5, with --quick 1.", "N")
+    ] = None,
+    quick: Annotated[bool, option("--quick", "Seconds instead of minutes, and rougher figures.")] = False,
+    out: Annotated[Path | None, option("--out -o", "Write the figures to a JSON file.", "FILE")] = None,
+    as_json: options.Json = False,
 ) -> None:
     """Measure speed against plain PyTorch.
 
@@ -58,12 +50,11 @@ def bench(
 
 
 def _measure(plan: Plan) -> list[Measure]:
-    """Return all measures; in a terminal, a line tells which is being taken."""
+    """Take all measures; in a terminal, a line tells which is being taken."""
     from shels import bench as benchmark  # noqa: PLC0415
 
     measures: list[Measure] = []
-    console = messages()
-    with console.status("starting") as status:
+    with messages().status("starting") as status:
         for name, work in benchmark.stages(plan).items():
             status.update(f"measuring {name}")
             measures += work()
@@ -93,7 +84,7 @@ def _show(machine: dict[str, Any], measures: list[Measure], out: Path | None) ->
 
 
 def _speed(rate: float, unit: str) -> str:
-    """Return a rate as it is easiest to read: how many a second, or the seconds for one class or import."""
+    """Write a rate as it is easiest to read: how many a second, or the seconds for one class or import."""
     if unit not in ("steps", "images"):
         return f"{1 / rate:.3g} s"
     return f"{rate:,.0f} {unit}/s" if rate >= 100 else f"{rate:.3g} {unit}/s"

@@ -9,18 +9,17 @@ import typer
 
 from shels.cli import options
 from shels.cli.display import DownloadBar, print_json, results, table
-from shels.cli.outcome import Commands
+from shels.cli.errors import Commands
+from shels.cli.options import argument, examples
 
 if TYPE_CHECKING:
     from shels.data.sources import Listed
 
-EXAMPLES = """[bold]Examples[/bold]
-
-shels data
+EXAMPLES = """shels data
 shels data download mnist
 shels data download cifar10 --data-dir /data"""
 
-app = typer.Typer(cls=Commands, invoke_without_command=True, epilog=EXAMPLES)
+app = typer.Typer(cls=Commands, invoke_without_command=True, epilog=examples(EXAMPLES))
 
 
 @app.callback()
@@ -45,10 +44,10 @@ def data(ctx: typer.Context, data_dir: options.DataDir = None, as_json: options.
     results().print(table(*headings, rows=rows, numbers=headings[2:5]))
 
 
-@app.command("download", epilog=EXAMPLES)
+@app.command("download", epilog=examples(EXAMPLES))
 def download(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name from the list that shels data prints.")],
+    name: Annotated[str, argument("NAME", "A name from the list that shels data prints.")],
     data_dir: options.DataDir = None,
 ) -> None:
     """Fetch the official files of a named set.

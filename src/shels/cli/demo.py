@@ -9,17 +9,14 @@ import typer
 
 from shels.cli import options
 from shels.cli.display import TrainingBar, listed, percent, print_json, results, table
+from shels.cli.options import option
 
-EXAMPLES = """[bold]Examples[/bold]
-
-shels demo
+EXAMPLES = """shels demo
 shels demo --out other --seed 1 --json"""
-
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for the results and the report.")]
 
 
 def demo(
-    out: Out = Path("demo"),
+    out: Annotated[Path, option("--out", "Directory for the results and the report.", "DIR")] = Path("demo"),
     seed: options.Seed = 0,
     device: options.Device = "auto",
     as_json: options.Json = False,

@@ -4,44 +4,35 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from shels.cli import options
 from shels.cli.display import print_json, results, table
+from shels.cli.options import argument, option
 from shels.errors import SettingsError
 
-if TYPE_CHECKING:
-    from shels.learner.learner import Learner
-
-EXAMPLES = """[bold]Examples[/bold]
-
-shels detect m photo.png
+EXAMPLES = """shels detect m photo.png
 shels detect m photos/ --only-novel
 shels detect m photos/ --csv verdicts.csv
 shels detect m new.npz --json"""
 
-COLUMNS = ("source", "verdict", "predicted", "score", "threshold", "p_value", "novel")
-
-Inputs = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="INPUT", help="Image files, folders (all images below), or .npz files with x or x_test."
-    ),
-]
-OnlyNovel = Annotated[bool, typer.Option("--only-novel", help="List only what is novel.")]
-Csv = Annotated[
-    str | None, typer.Option("--csv", metavar="FILE", help="Write the list as CSV; - for standard output.")
-]
+_COLUMNS = ("source", "verdict", "predicted", "score", "threshold", "p_value", "novel")
 
 
 def detect(
     model: options.Model,
-    inputs: Inputs,
-    only_novel: OnlyNovel = False,
-    csv_file: Csv = None,
+    inputs: Annotated[
+        list[Path],
+        argument("INPUT", "Image files, folders (all images below), or .npz files with x or x_test."),
+    ],
+    only_novel: Annotated[bool, option("--only-novel", "List only what is novel.")] = False,
+    csv_file: Annotated[
+        str | None, option("--csv", "Write the list as CSV; - for standard output.", "FILE")
+    ] = None,
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
@@ -53,9 +44,10 @@ def detect(
     """
     if csv_file == "-" and as_json:
         raise SettingsError("--csv - and --json both want standard output; give one of them")
-    from shels.cli.inputs import load_learner  # noqa: PLC0415
+    from shels.learner.assessment import file_verdicts  # noqa: PLC0415
+    from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
-    rows = _judge(load_learner(model, device), inputs)
+    rows = [asdict(each) for each in file_verdicts(load_learner(model, device), inputs)]
     shown = [row for row in rows if row["novel"] or not only_novel]
     if csv_file is not None:
         _write_csv(shown, csv_file)
@@ -66,30 +58,9 @@ def detect(
         _show(shown, len(rows), novel, csv_file)
 
 
-def _judge(learner: Learner, paths: list[Path]) -> list[dict[str, Any]]:
-    from shels.cli.inputs import read_to_judge  # noqa: PLC0415
-
-    groups = [group for path in paths for group in read_to_judge(path, learner.preparation)]
-    return [row for inputs, names in groups for row in _rows(learner, inputs, names)]
-
-
-def _rows(learner: Learner, inputs: Any, names: list[str]) -> list[dict[str, Any]]:
-    verdicts = learner.judge(inputs)
-    columns = (verdicts.predicted, verdicts.score, verdicts.threshold, verdicts.p_value, verdicts.novel)
-    rows = []
-    for name, position, score, threshold, p_value, novel in zip(
-        names, *(column.tolist() for column in columns), strict=True
-    ):
-        predicted = learner.classes[position]
-        verdict = "novel" if novel else predicted
-        values = (name, verdict, predicted, score, threshold, p_value, novel)
-        rows.append(dict(zip(COLUMNS, values, strict=True)))
-    return rows
-
-
 def _write_csv(rows: list[dict[str, Any]], target: str) -> None:
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     if target == "-":
@@ -104,18 +75,11 @@ def _show(rows: list[dict[str, Any]], samples: int, novel: int, csv_file: str | 
     console = results()
     room = max(console.height - 8, 5) if console.is_terminal else len(rows)
     if rows:
+        words, numbers = _COLUMNS[:3], _COLUMNS[3:6]
         cells = [
-            (
-                r["source"],
-                r["verdict"],
-                r["predicted"],
-                f"{r['score']:.3f}",
-                f"{r['threshold']:.3f}",
-                f"{r['p_value']:.3f}",
-            )
-            for r in rows[:room]
+            (*(row[name] for name in words), *(f"{row[name]:.3f}" for name in numbers)) for row in rows[:room]
         ]
-        console.print(table(*COLUMNS[:6], rows=cells, numbers=COLUMNS[3:6]))
+        console.print(table(*words, *numbers, rows=cells, numbers=numbers))
     if len(rows) > room:
         typer.echo(f"… and {len(rows) - room} more; --csv FILE keeps them all")
     kept = f"; the list is in {csv_file}" if csv_file is not None else ""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import typer
@@ -27,7 +26,7 @@ _WIDE = 160  # columns where there is no terminal, so that no name is broken in 
 
 
 def results() -> Console:
-    """Return the console for results: standard output, nothing in them taken for markup."""
+    """Make the console for results: standard output, nothing in them taken for markup."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _WIDE
@@ -35,7 +34,7 @@ def results() -> Console:
 
 
 def messages() -> Console:
-    """Return the console for progress, notes and errors: standard error."""
+    """Make the console for progress, notes and errors: standard error."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
@@ -50,7 +49,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can hold it."""
+    """Make of a value what JSON can hold."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -62,8 +61,14 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int) else str(value)
 
 
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Print what came out, one fact a line under a short name."""
+    for name, text in facts.items():
+        typer.echo(f"{name:<13}{text}")
+
+
 def table(*headings: str, rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> Table:
-    """Return a table; the columns under `numbers` are set to the right."""
+    """Lay out a table; the columns under `numbers` are set to the right."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         right = heading in numbers
@@ -74,40 +79,66 @@ def table(*headings: str, rows: Iterable[Sequence[object]], numbers: Sequence[st
 
 
 def percent(share: float | None) -> str:
-    """Return a fraction as a percentage: 0.953 -> 95.3 %."""
+    """Write a fraction as a percentage; what is missing is a dash.
+
+    >>> percent(0.953), percent(None)
+    ('95.3 %', '–')
+    """
     return "–" if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
 
 
+def duration(seconds: float) -> str:
+    """Write a time as people say it.
+
+    >>> duration(42), duration(185), duration(7800)
+    ('42 s', '3 min 05 s', '2 h 10 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
 def listed(names: Iterable[object], most: int = 12) -> str:
-    """Return names with commas between, cut after some."""
+    """Write names with commas between, cut after some.
+
+    >>> listed("abcd", most=2)
+    'a, b, … (4 in all)'
+    """
     all_names = [str(name) for name in names]
     more = f", … ({len(all_names)} in all)" if len(all_names) > most else ""
     return ", ".join(all_names[:most]) + more
 
 
-class _Bar:
-    """What is on the screen only while something is under way."""
+class Shown:
+    """Something that is on the screen while work goes on, where there is a terminal."""
 
-    _bar: Progress
+    _live: Live | Progress | None = None
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self._live is not None:
+            self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take it away, so that something else can be said or asked; a stream's next foot brings it back."""
+        if self._live is not None:
+            self._live.stop()
 
 
-class TrainingBar(_Bar):
+class TrainingBar(Shown):
     """A training's progress: a bar in a terminal; ten lines in a log, and none beside JSON."""
 
     def __init__(self, label: str, *, quiet: bool) -> None:
         console = messages()
         self._lines = not console.is_terminal and not quiet
         self._tenth = 0
-        self._bar = Progress(
+        self._live = self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=16),
             TextColumn("{task.fields[step]}"),
@@ -120,27 +151,11 @@ class TrainingBar(_Bar):
         )
         self._task = self._bar.add_task(label, total=None, step="starting", accuracy="")
 
-    def close(self) -> None:
-        """Take the bar away, so that something else can be said."""
-        self._bar.stop()
-
-    def follow(
-        self,
-        work: Generator[training.Progress, None, Value],
-        note: Callable[[training.Progress], None] | None = None,
-    ) -> Value:
-        """Run a generator of progress to its end, show how far it is, and return what it returns.
-
-        note: hears of all progress before it is shown.
-        """
+    def follow(self, work: Generator[training.Progress, None, Value]) -> Value:
+        """Run a generator of progress to its end, show how far it is, and return what it returns."""
         from shels.runtime import finished  # noqa: PLC0415
 
-        def show(progress: training.Progress) -> None:
-            if note is not None:
-                note(progress)
-            self._show(progress)
-
-        return finished(work, each=show)
+        return finished(work, each=self._show)
 
     def _show(self, progress: training.Progress) -> None:
         if progress.resumed:
@@ -164,7 +179,7 @@ class TrainingBar(_Bar):
         self._tenth = tenth
 
 
-class DownloadBar(_Bar):
+class DownloadBar(Shown):
     """A bar for each file that comes in."""
 
     def __init__(self) -> None:
@@ -175,7 +190,7 @@ class DownloadBar(_Bar):
             TimeRemainingColumn(),
         )
         console = messages()
-        self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._live = self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
         self._tasks: dict[str, Any] = {}
 
     def __call__(self, name: str, so_far: int, total: int) -> None:
@@ -185,29 +200,10 @@ class DownloadBar(_Bar):
         self._bar.update(self._tasks[name], completed=so_far, total=total or None)
 
 
-class Shown:
-    """Something that is on the screen while work goes on, where results go to a terminal; one draws it."""
-
-    _live: Live | None = None
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Take it away, so that something else can be said or asked; a stream's next foot brings it back."""
-        if self._live is not None:
-            self._live.stop()
-
-
 class StreamDisplay(Shown):
     """A stream under way: a line for each batch and, in a terminal, a foot with what is known by now."""
+
+    _live: Live | None = None
 
     def __init__(self, title: str, *, quiet: bool) -> None:
         self._console = results()
@@ -231,7 +227,7 @@ class StreamDisplay(Shown):
 
 
 def share_bar(share: float, threshold: float, width: int = 20) -> str:
-    """Return a share as a bar with a mark where an alarm begins; none where nothing can raise one."""
+    """Draw a share as a bar with a mark where an alarm begins; none where nothing can raise one."""
     filled = round(share * width)
     cells = ["█"] * filled + ["░"] * (width - filled)
     if threshold <= 1:

@@ -9,53 +9,42 @@ import typer
 
 from shels.cli import options
 from shels.cli.display import percent, print_json, results, table
+from shels.cli.options import option
 from shels.errors import SettingsError
 
 if TYPE_CHECKING:
-    from shels.data.samples import Samples
-    from shels.learner.learner import Learner
+    from rich.table import Table
 
-EXAMPLES = """[bold]Examples[/bold]
-
-shels evaluate m digits
+EXAMPLES = """shels evaluate m digits
 shels evaluate m digits --report m.html
 shels evaluate m mnist --novel-data fmnist
 shels evaluate m photos/ --part all --json"""
 
-_MEASURES = {
-    "closed_set_accuracy": ("closed-set accuracy", "right class, were nothing ever rejected"),
-    "acceptance": ("acceptance", "known samples accepted, right or not"),
-    "known_accuracy": ("known accuracy", "known samples accepted and right"),
-    "novel_accuracy": ("novel accuracy", "novel samples rejected"),
-    "combined_accuracy": ("combined accuracy", "mean of the two"),
-    "auroc": ("AUROC", "known told from novel by score; 50 % is chance"),
-    "fpr95": ("FPR at 95 %", "novel accepted where 95 % of known are"),
-}
-
-NovelData = Annotated[
-    str | None,
-    typer.Option(
-        "--novel-data", metavar="DATA2", help="Count all of this as novel, instead of DATA's other classes."
-    ),
-]
-WantedPart = Annotated[
-    str | None,
-    typer.Option(
-        "--part", metavar="test|train|all", help="Which samples; default: test if there are any, else all."
-    ),
-]
-Report = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page with figures, too.")
-]
+_SHOWN = (
+    "closed_set_accuracy",
+    "acceptance",
+    "known_accuracy",
+    "novel_accuracy",
+    "combined_accuracy",
+    "auroc",
+    "fpr95",
+)
+_BY_CLASS = ("per_class", "per_novel_class")
 
 
 def evaluate(
     model: options.Model,
     data: options.Data,
-    novel_data: NovelData = None,
-    part: WantedPart = None,
+    novel_data: Annotated[
+        str | None,
+        option("--novel-data", "Count all of this as novel, instead of DATA's other classes.", "DATA2"),
+    ] = None,
+    part: Annotated[
+        str | None,
+        option("--part", "Which samples; default: test if there are any, else all.", "test|train|all"),
+    ] = None,
     data_dir: options.DataDir = None,
-    report: Report = None,
+    report: Annotated[Path | None, option("--report", "Write a page with figures, too.", "FILE.html")] = None,
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
@@ -64,68 +53,41 @@ def evaluate(
     Samples of classes that the model does not know count as novel. Classes are
     matched by name: a folder called 3 is the class 3 of a model of numbers.
     """
-    _check_report(report)
-    from shels.cli import inputs  # noqa: PLC0415
-    from shels.data.splits import divide  # noqa: PLC0415
+    if report is not None and (report.is_dir() or report.suffix.lower() not in (".html", ".htm")):
+        raise SettingsError(f"--report must be a file that ends in .html, got {str(report)!r}")
+    from shels.learner.assessment import assess  # noqa: PLC0415
+    from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
-    learner = inputs.load_learner(model, device)
-    chosen = inputs.choose_part(inputs.load_to_judge(data, data_dir, learner.preparation), part)
-    known, novel = divide(chosen.samples, learner.classes)
-    left_out = 0
-    if novel_data is not None:
-        left_out = len(novel)
-        others = inputs.load_to_judge(novel_data, data_dir, learner.preparation)
-        novel = inputs.choose_part(others, part).samples
-    measures = learner.evaluate(known, novel)
+    learner = load_learner(model, device)
+    found = assess(learner, data, data_dir=data_dir, novel_data=novel_data, part=part)
     if report is not None:
-        _write_report(
-            report,
-            learner,
-            known,
-            novel,
-            measures,
-            f"{model.name} on {data}" + (f" and {novel_data}" if novel_data else ""),
+        from shels.report import detection  # noqa: PLC0415
+
+        novel = found.novel if len(found.novel) else None
+        title = f"{model.name} on {data}" + (f" and {novel_data}" if novel_data else "")
+        detection.write(
+            report, learner=learner, known=found.known, novel=novel, measures=found.measures, title=title
         )
-    counts = {"known_samples": len(known), "novel_samples": len(novel), "left_out_samples": left_out}
-    result = {"model": str(model), "data": data, "novel_data": novel_data, "part": chosen.name} | counts
-    result |= _measured(measures) | {"report": None if report is None else str(report)}
+    result = {
+        "model": str(model),
+        "data": data,
+        "novel_data": novel_data,
+        "part": found.part,
+        "known_samples": len(found.known),
+        "novel_samples": len(found.novel),
+        "left_out_samples": found.left_out,
+        "metrics": {name: value for name, value in found.measures.items() if name not in _BY_CLASS},
+        **{name: found.measures.get(name, {}) for name in _BY_CLASS},
+        "report": None if report is None else str(report),
+    }
     if as_json:
         print_json(result)
     else:
         _show(result, asked_for_part=part is not None)
 
 
-def _check_report(report: Path | None) -> None:
-    if report is not None and (report.is_dir() or report.suffix.lower() not in (".html", ".htm")):
-        raise SettingsError(f"--report must be a file that ends in .html, got {str(report)!r}")
-
-
-def _write_report(
-    path: Path, learner: Learner, known: Samples, novel: Samples, measures: dict[str, Any], title: str
-) -> None:
-    from shels.report import detection  # noqa: PLC0415
-
-    detection.write(
-        path,
-        learner=learner,
-        known=known,
-        novel=novel if len(novel) else None,
-        measures=measures,
-        title=title,
-    )
-
-
-def _measured(measures: dict[str, Any]) -> dict[str, Any]:
-    by_class = ("per_class", "per_novel_class")
-    return {
-        "metrics": {name: value for name, value in measures.items() if name not in by_class},
-        "per_class": measures["per_class"],
-        "per_novel_class": measures.get("per_novel_class", {}),
-    }
-
-
 def _show(result: dict[str, Any], *, asked_for_part: bool) -> None:
-    part, known, novel = result["part"], result["known_samples"], result["novel_samples"]
+    part, known = result["part"], result["known_samples"]
     part_words = "all samples" if part == "all" else f"{part} part"
     typer.echo(f"{result['data']} ({part_words}): {known} of known classes, {_novel_words(result)}")
     if part == "all" and not asked_for_part:
@@ -133,7 +95,7 @@ def _show(result: dict[str, Any], *, asked_for_part: bool) -> None:
     console = results()
     console.print(_measure_table(result["metrics"]))
     console.print(_class_table(result))
-    if not novel:
+    if not result["novel_samples"]:
         typer.echo("Nothing novel to notice: every class here is known to the model (see --novel-data).")
     if result["report"] is not None:
         typer.echo(f"The report is in {result['report']}")
@@ -145,16 +107,17 @@ def _novel_words(result: dict[str, Any]) -> str:
     return f"{result['novel_samples']} novel{source}{left_out}"
 
 
-def _measure_table(metrics: dict[str, float]) -> Any:
-    rows = [
-        (*_MEASURES[name][:1], percent(metrics[name]), _MEASURES[name][1])
-        for name in _MEASURES
-        if name in metrics
-    ]
+def _measure_table(found: dict[str, float]) -> Table:
+    from shels.detection.metrics import MEASURES  # noqa: PLC0415
+
+    shown = [MEASURES[key] for key in _SHOWN if key in found]
+    # Where the title says all that the meaning does, the heading is shorter.
+    names = [each.heading if each.meaning.startswith(each.title) else each.title for each in shown]
+    rows = [(name, percent(found[each.key]), each.meaning) for name, each in zip(names, shown, strict=True)]
     return table("measure", "value", "what it is", rows=rows, numbers=["value"])
 
 
-def _class_table(result: dict[str, Any]) -> Any:
+def _class_table(result: dict[str, Any]) -> Table:
     rows = [
         (name, "known", rates["samples"], percent(rates["accepted"]), percent(rates["right"]), "")
         for name, rates in result["per_class"].items()

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from shels.agent.home import Home
     from shels.learner.learner import Learner
 
-EXAMPLES = """[bold]Examples[/bold]
-
-shels inspect m
+EXAMPLES = """shels inspect m
 shels inspect m --events 20
 shels inspect m --images seen/
 shels inspect m --json"""
@@ -51,7 +49,7 @@ def inspect(
     them, so that you can see what novel-1 is.
     """
     from shels.agent.home import Home  # noqa: PLC0415
-    from shels.cli.inputs import load_learner  # noqa: PLC0415
+    from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
     learner, home = load_learner(model, device), Home(model)
     result = _result(model, learner, home, events)

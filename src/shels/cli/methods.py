@@ -10,9 +10,7 @@ import typer
 from shels.cli import options
 from shels.cli.display import print_json, results, table
 
-EXAMPLES = """[bold]Examples[/bold]
-
-shels methods
+EXAMPLES = """shels methods
 shels train digits --learner slda --detector knn --out m
 shels reproduce within/digits --methods shels,knn,vim
 shels reproduce within/digits --methods own,post-hoc"""
@@ -43,7 +41,7 @@ def methods(as_json: options.Json = False) -> None:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    """Print the methods; where there is little room, their settings apart."""
+    """Print the methods; where there is little room, their settings in a table below."""
     console = results()
     keys = ("name", "task", "family", "stores")
     headings = ("method", "task", "family", "keeps")
@@ -63,12 +61,12 @@ def _show(rows: list[dict[str, Any]]) -> None:
 def _rows() -> list[dict[str, Any]]:
     from shels.experiments.methods import METHODS  # noqa: PLC0415
 
-    told = ("name", "title", "task", "family", "paper", "stores")
-    return [{name: getattr(each, name) for name in told} | _more(each) for each in METHODS.values()]
+    columns = ("name", "title", "task", "family", "paper", "stores")
+    return [{name: getattr(each, name) for name in columns} | _more(each) for each in METHODS.values()]
 
 
 def _more(method: Any) -> dict[str, Any]:
-    """Return a method's settings and score and, of a way to learn, what tells novel samples beside it."""
+    """Tell a method's settings and score and, of a way to learn, what tells novel samples beside it."""
     from shels.config.presets import DEFAULT  # noqa: PLC0415
     from shels.detection.registry import entry_of  # noqa: PLC0415
     from shels.learner.pairing import detector_name  # noqa: PLC0415

@@ -1,40 +1,74 @@
-"""Options that more than one command has, and the rule for those that exclude each other."""
+"""How options are declared, those that more than one command has, and rules that many keep."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from shels.errors import SettingsError
+from shels.errors import SettingsError, unknown_name
+
+
+def option(
+    flags: str, text: str, metavar: str | None = None, *, panel: str | None = None, show_default: bool = True
+) -> Any:
+    """Declare an option. flags: "--out", or "--out -o"; panel: its heading in the help."""
+    return typer.Option(
+        *flags.split(), metavar=metavar, help=text, rich_help_panel=panel, show_default=show_default
+    )
+
+
+def argument(metavar: str, text: str) -> Any:
+    """Declare a word that is given without a flag."""
+    return typer.Argument(metavar=metavar, help=text)
+
+
+def examples(text: str) -> str:
+    """Put the heading over the examples below a command's help."""
+    return f"[bold]Examples[/bold]\n\n{text}"
+
 
 DataDir = Annotated[
     Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="DIR",
-        help="Where the named sets lie; else $SHELS_DATA, else ~/.shels/data.",
-        show_default=False,
-    ),
+    option("--data-dir", "Where the named sets lie; else $SHELS_DATA, else ~/.shels/data.", "DIR"),
 ]
-Device = Annotated[
-    str, typer.Option("--device", metavar="NAME", help="auto (a GPU where there is one), cpu or cuda.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Number that every random draw comes from.")]
+Device = Annotated[str, option("--device", "auto (a GPU where there is one), cpu or cuda.", "NAME")]
+Json = Annotated[bool, option("--json", "Print one JSON document and nothing else.")]
+Seed = Annotated[int, option("--seed", "Number that every random draw comes from.", "N")]
 Data = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA", help="A named set (see shels data), an .npz file, or a folder of class folders."
-    ),
+    str, argument("DATA", "A named set (see shels data), an .npz file, or a folder of class folders.")
 ]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Directory that shels train has written.")]
+Model = Annotated[Path, argument("MODEL", "Directory that shels train has written.")]
 
 
-def exclude(first: dict[str, Any], second: dict[str, Any]) -> None:
-    """Raise if options of both groups were given; each maps names to values, None for not given."""
+def exclude(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
+    """Raise if options of both groups were given; each maps names to values, None for not given.
+
+    >>> exclude({"--epochs": 3, "--steps": None}, {"--accept": None})
+    """
     here = [name for name, value in first.items() if value is not None]
     there = [name for name, value in second.items() if value is not None]
     if here and there:
         raise SettingsError(f"{here[0]} and {there[0]} contradict each other; give one of them")
+
+
+def one_of(kind: str, value: str | None, choices: Sequence[str]) -> None:
+    """Raise unless a value was left out or is one of these."""
+    if value is not None and value not in choices:
+        raise SettingsError(unknown_name(kind, value, choices))
+
+
+def names(values: Sequence[str] | None) -> list[str] | None:
+    """Separate the names in options such as `--known 0,1 --known 2`; None where there was none.
+
+    >>> names(["0,1", "2"])
+    ['0', '1', '2']
+    """
+    if not values:
+        return None
+    found = [name.strip() for value in values for name in value.split(",")]
+    if "" in found:
+        raise SettingsError(f"a list of classes has an empty name in it: {','.join(values)!r}")
+    return found

@@ -9,21 +9,18 @@ import typer
 
 from shels.cli import options
 from shels.cli.display import print_json
+from shels.cli.options import argument, option
 
-EXAMPLES = """[bold]Examples[/bold]
-
-shels report results
+EXAMPLES = """shels report results
 shels report results --out report
 shels report results --json"""
 
-Results = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of results, from shels reproduce.")]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Where to write; else beside the results.", show_default=False),
-]
 
-
-def report(directory: Results, out: Out = None, as_json: options.Json = False) -> None:
+def report(
+    directory: Annotated[Path, argument("DIR", "Directory of results, from shels reproduce.")],
+    out: Annotated[Path | None, option("--out", "Where to write; else beside the results.", "DIR")] = None,
+    as_json: options.Json = False,
+) -> None:
     """Write a report on experiments.
 
     Tables and bar charts laid out as the paper's, with its figures beside them:
@@ -37,15 +34,15 @@ def report(directory: Results, out: Out = None, as_json: options.Json = False) -
     target = directory if out is None else out
     files = write_report(results, target)
     experiments = list(dict.fromkeys(result.trial.experiment for result in results))
-    outcome = {"trials": len(results), "experiments": experiments, "files": [str(path) for path in files]}
+    document = {"trials": len(results), "experiments": experiments, "files": [str(path) for path in files]}
     if as_json:
-        print_json(outcome)
+        print_json(document)
     else:
-        _show(outcome, target)
+        _show(document, target)
 
 
-def _show(outcome: dict[str, Any], target: Path) -> None:
-    number, trials = len(outcome["experiments"]), outcome["trials"]
+def _show(document: dict[str, Any], target: Path) -> None:
+    number, trials = len(document["experiments"]), document["trials"]
     said = f"{trials} trial{'s' * (trials != 1)} of {number} experiment{'s' * (number != 1)}"
     typer.echo(f"{said}: open {target / 'report.html'}")
     typer.echo(f"Beside it are report.md, trials.csv, summary.csv, and every chart in {target / 'figures'}")

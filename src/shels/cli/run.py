@@ -13,7 +13,7 @@ from shels.agent.alarm import AlarmRule, FalseAlarmRate, PresetShare
 from shels.agent.home import BATCH
 from shels.cli import options
 from shels.cli.display import StreamDisplay, listed, percent, print_json, say
-from shels.cli.settings import one_of
+from shels.cli.options import one_of
 from shels.cli.story import HEADINGS, Story, Told, batch_line, events_by_batch, of_batch
 from shels.errors import DataError, SettingsError
 
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from shels.cli.world import Asked, World
     from shels.data.streams import StreamBatch
 
-EXAMPLES = """[bold]Examples[/bold]
-
-shels run m digits
+EXAMPLES = """shels run m digits
 shels run m digits --protocol mixed --batches 12 --seed 1
 shels run m batches/ --confirm
 shels run m night.npz --batch-size 100 --alarm-share 0.3
@@ -151,24 +149,26 @@ class Course:
 
     def run(self, data_dir: Path | None, learner: str | None, detector: str | None) -> dict[str, Any]:
         """Return what happened; what cannot be a model, a pair or a stream is refused before any change."""
+        from shels.agent import corrections  # noqa: PLC0415
         from shels.agent.home import Home  # noqa: PLC0415
-        from shels.cli import refit  # noqa: PLC0415
         from shels.cli import world as worlds  # noqa: PLC0415
-        from shels.cli.inputs import load_learner  # noqa: PLC0415
+        from shels.learner.refit import refit  # noqa: PLC0415
+        from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
         home = Home(self.model)
         log, version = [] if self.again else home.events(), home.version if home.exists else None
         known = load_learner(self.model, self.device)
-        wanted = refit.refit(known, learner, detector, self.asked.stream)
+        wanted = refit(known, learner, detector, self.asked.stream)
         world = worlds.world(self.asked, known, data_dir, log)
         world.batches()
         fitted = None if wanted is None else wanted.fitted(world.data)
         with home.lock(), self.display:
             if fitted is not None:
-                refit.require_unchanged(home, version)
+                corrections.require_unchanged(home, version)
             home.adopt()
             if fitted is not None:
-                say(f"note: refitted on the model's network, as version {refit.commit(home, fitted)}")
+                refitted = corrections.commit_refitted(home, fitted)
+                say(f"note: refitted on the model's network, as version {refitted}")
             return self._live(home, world)
 
     def _live(self, home: Home, world: World) -> dict[str, Any]:

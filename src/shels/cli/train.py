@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from shels.cli import options
-from shels.cli import train_options as given
-from shels.cli.display import TrainingBar, listed, percent, print_json, say
-from shels.cli.settings import ClassChoice, lay_over, names, one_of, threshold_rule
-from shels.cli.target import Target
+from shels.cli.display import TrainingBar, listed, percent, print_facts, print_json, say
+from shels.cli.options import option
+from shels.config import AcceptShare, MeanMinusSd, ThresholdRule, overridden
 from shels.config.presets import preset as named_preset
-from shels.errors import DataError, ModelFileError, TrainingError
+from shels.errors import SettingsError
 
 if TYPE_CHECKING:
     import torch
 
     from shels.config import Settings
-    from shels.data.samples import Samples
-    from shels.data.splits import ClassSplit
+    from shels.data.samples import Label, Samples
     from shels.learner.learner import Learner
+    from shels.learner.training_directory import TrainingDirectory
 
-EXAMPLES = """[bold]Examples[/bold]
-
-shels train digits --known 0,1,2,3,4 --out m
+EXAMPLES = """shels train digits --known 0,1,2,3,4 --out m
 shels train photos/ --size 64 --out m
 shels train data.npz --steps 500 --device cpu --out m
 shels train mnist --preset paper --authors-order 0 --out m
@@ -35,36 +33,80 @@ shels train digits --learner slda --detector knn --out m
 
 Cut off by Ctrl-C or a power failure, the same command goes on from there."""
 
+_classes = partial(option, panel="Which classes to know (all, unless one of these is given)")
+_network = partial(option, panel="Images and network (from the preset, unless given)")
+_loss = partial(option, panel="Training and thresholds (from the preset, unless given)")
+_pair = partial(option, panel="Learner and detector (shels methods lists them)")
+
+_ARCHITECTURES = "auto, small, vectors, vgg16, six-conv-256, six-conv-1024-512, six-conv-2048-512."
+_LEARNERS = "How new classes are taken in later: gaussian, proximal, slda, ewc, …"
+_DETECTORS = "What tells novel samples: knn, energy, …; default: the learner's own."
+
+Text: TypeAlias = str | None  # what may be left out
+Number: TypeAlias = float | None
+Count: TypeAlias = int | None
+
+Out = Annotated[Path, option("--out -o", "Directory to save the model in.", "MODEL")]
+Preset = Annotated[
+    str, option("--preset", "default, paper (as for this set in the paper) or paper-SET.", "NAME")
+]
+Force = Annotated[bool, option("--force", "Replace the finished model in MODEL; one with a history never.")]
+Known = Annotated[list[str] | None, _classes("--known", "Exactly these; the others are novel.", "A,B,…")]
+Novel = Annotated[
+    list[str] | None, _classes("--novel", "All but these; with --known, leave the rest out.", "A,B,…")
+]
+KnownCount = Annotated[Count, _classes("--known-count", "This many, drawn from the seed.", "N")]
+AuthorsOrder = Annotated[
+    Count, _classes("--authors-order", "The first 5 (or --known-count) of the authors' trial K, 0-9.", "K")
+]
+Size = Annotated[Count, _network("--size", "Side of the square images are brought to.", "PIXELS")]
+Channels = Annotated[Text, _network("--channels", "Convert images to grey or to RGB.", "grey|rgb")]
+Architecture = Annotated[Text, _network("--architecture", _ARCHITECTURES, "NAME")]
+Head = Annotated[Text, _network("--head", "Last layer: SHELS's cosines, or a linear one.", "cosine|linear")]
+Weights = Annotated[
+    Path | None, _network("--weights", "Pretrained weights for vgg16 (safetensors, local).", "FILE")
+]
+Epochs = Annotated[Count, _loss("--epochs", "Length in passes over the data.", "N")]
+Steps = Annotated[Count, _loss("--steps", "Length in optimiser steps, at most.", "N")]
+LearningRate = Annotated[Number, _loss("--learning-rate", "The optimiser's rate, over 0.", "X")]
+BatchSize = Annotated[Count, _loss("--batch-size", "Samples in each step.", "N")]
+Alpha = Annotated[Number, _loss("--alpha", "Weight of the group sparsity, 0 or more.", "X")]
+DepthWeights = Annotated[
+    Text, _loss("--depth-weights", "layer-wise (sparsity fades with depth) or constant.", "RULE")
+]
+Accept = Annotated[Number, _loss("--accept", "Accept this share of known samples, such as 0.95.", "SHARE")]
+Sd = Annotated[Number, _loss("--sd", "The paper's threshold: mean score less K standard deviations.", "K")]
+
 
 def train(  # noqa: PLR0913 - a parameter for each option
     data: options.Data,
-    out: given.Out,
+    out: Out,
     *,
     data_dir: options.DataDir = None,
-    preset: given.Preset = "default",
+    preset: Preset = "default",
     seed: options.Seed = 0,
     device: options.Device = "auto",
-    force: given.Force = False,
+    force: Force = False,
     as_json: options.Json = False,
-    known: given.Known = None,
-    novel: given.Novel = None,
-    known_count: given.KnownCount = None,
-    authors_order: given.AuthorsOrder = None,
-    size: given.Size = None,
-    channels: given.Channels = None,
-    architecture: given.Architecture = None,
-    head: given.Head = None,
-    weights: given.Weights = None,
-    epochs: given.Epochs = None,
-    steps: given.Steps = None,
-    learning_rate: given.LearningRate = None,
-    batch_size: given.BatchSize = None,
-    alpha: given.Alpha = None,
-    depth_weights: given.DepthWeights = None,
-    accept: given.Accept = None,
-    sd: given.Sd = None,
-    learner: given.Learner = None,
-    detector: given.Detector = None,
+    known: Known = None,
+    novel: Novel = None,
+    known_count: KnownCount = None,
+    authors_order: AuthorsOrder = None,
+    size: Size = None,
+    channels: Channels = None,
+    architecture: Architecture = None,
+    head: Head = None,
+    weights: Weights = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    learning_rate: LearningRate = None,
+    batch_size: BatchSize = None,
+    alpha: Alpha = None,
+    depth_weights: DepthWeights = None,
+    accept: Accept = None,
+    sd: Sd = None,
+    learner: Annotated[Text, _pair("--learner", _LEARNERS, "NAME")] = None,
+    detector: Annotated[Text, _pair("--detector", _DETECTORS, "NAME")] = None,
 ) -> None:
     """Learn the classes of a data set.
 
@@ -72,30 +114,34 @@ def train(  # noqa: PLR0913 - a parameter for each option
     training, sets the thresholds that tell known from novel, and saves all of
     it in MODEL.
     """
-    one_of("channels", channels, ("grey", "rgb"))
-    one_of("depth weights", depth_weights, ("layer-wise", "constant"))
-    one_of("head", head, ("cosine", "linear"))
-    choice = ClassChoice(names(known), names(novel), known_count, authors_order)
-    path = None if weights is None else str(weights)
-    network = {"image_size": size, "architecture": architecture, "head": head, "weights": path}
+    options.one_of("channels", channels, ("grey", "rgb"))
+    options.one_of("depth weights", depth_weights, ("layer-wise", "constant"))
+    options.one_of("head", head, ("cosine", "linear"))
+    chosen = (options.names(known), options.names(novel))
+    options.exclude(
+        {"--known": chosen[0], "--novel": chosen[1]},
+        {"--known-count": known_count, "--authors-order": authors_order},
+    )
+    options.exclude({"--epochs": epochs}, {"--steps": steps})
+    network = {"image_size": size, "architecture": architecture, "head": head}
+    network["weights"] = None if weights is None else str(weights)
     length = {"epochs": epochs, "steps": steps, "batch_size": batch_size}
     loss = {"learning_rate": learning_rate, "alpha": alpha, "depth_weights": depth_weights}
-    settings = lay_over(named_preset(preset, data), network, length | loss)
-    settings = replace(settings, rule=threshold_rule(settings.rule, accept, sd))
+    settings = overridden(named_preset(preset, data), network, length | loss)
+    settings = replace(settings, rule=_threshold_rule(settings.rule, accept, sd))
     if learner is not None or detector is not None:
-        from shels.learner.pairing import paired  # noqa: PLC0415
-
-        numbers = preset.removeprefix("paper-") if preset.startswith("paper-") else data
-        settings = paired(settings, learner, detector, numbers)
-        settings = lay_over(settings, {"head": head}, {"alpha": alpha})  # what was asked for comes last
-    target = Target(out, force=force)
-    target.check()
-
+        settings = _paired(settings, learner, detector, preset, data)
+        settings = overridden(settings, {"head": head}, {"alpha": alpha})  # what was asked for comes last
     from shels import runtime  # noqa: PLC0415
+    from shels.data.inputs import load_known  # noqa: PLC0415
+    from shels.data.splits import ClassChoice  # noqa: PLC0415
+    from shels.learner.training_directory import TrainingDirectory  # noqa: PLC0415
 
-    chosen = runtime.device(device)
-    samples, left_out = _load(data, data_dir, settings, channels, choice, seed)
-    trained = _learn(samples, settings, seed, chosen, target, quiet=as_json)
+    target = TrainingDirectory(out, force=force)
+    target.check()
+    where, choice = runtime.device(device), ClassChoice(*chosen, known_count, authors_order)
+    samples, left_out = load_known(data, data_dir, settings.network, choice, channels=channels, seed=seed)
+    trained = _train(target, samples, settings, seed, where, quiet=as_json)
     result = _result(trained, target, data, left_out)
     if as_json:
         print_json(result)
@@ -103,70 +149,54 @@ def train(  # noqa: PLR0913 - a parameter for each option
         _show(result, data_dir)
 
 
-def _load(
-    data: str, data_dir: Path | None, settings: Settings, channels: str | None, choice: ClassChoice, seed: int
-) -> tuple[Samples, tuple[Any, ...]]:
-    """Return the samples to learn from, and the novel classes that are kept out of them."""
-    from shels.cli.inputs import load_to_train  # noqa: PLC0415
-
-    loaded = load_to_train(data, data_dir, settings.network, channels)
-    if "novel" in loaded.train.classes:
-        raise DataError("a class is called 'novel', which is the word for no class; rename it")
-    split = choice.split(loaded.train.classes, seed)
-    if choice.open:  # classes of the test part alone are there to be noticed
-        split = _with_samples(loaded.train)
-    samples = loaded.train.only(split.known)
-    samples.require_every_class()
-    return samples, split.novel
-
-
-def _with_samples(train: Samples) -> ClassSplit:
-    from shels.data import splits  # noqa: PLC0415
-
-    has = [bool((train.labels == place).any()) for place in range(len(train.classes))]
-    known = tuple(name for name, there in zip(train.classes, has, strict=True) if there)
-    return splits.ClassSplit(known, tuple(name for name in train.classes if name not in known))
-
-
-def _learn(
-    samples: Samples, settings: Settings, seed: int, device: torch.device, target: Target, *, quiet: bool
-) -> Learner:
-    """Return the trained learner, once it is saved; with --force, another training's checkpoint may go."""
+def _threshold_rule(base: ThresholdRule, accept: float | None, sd: float | None) -> ThresholdRule:
+    options.exclude({"--accept": accept}, {"--sd": sd})
     try:
-        return _train(samples, settings, seed, device, target, quiet=quiet)
-    except ModelFileError:
-        if not target.force or target.resumed_from is not None or not target.checkpoint.exists():
-            raise
-        target.checkpoint.unlink()
-        return _train(samples, settings, seed, device, target, quiet=quiet)
+        if accept is not None:
+            return AcceptShare(accept)
+        return base if sd is None else MeanMinusSd(sd)
+    except SettingsError as error:
+        raise SettingsError(f"{'--sd' if accept is None else '--accept'}: {error}") from error
+
+
+def _paired(
+    settings: Settings, learner: str | None, detector: str | None, preset: str, data: str
+) -> Settings:
+    from shels.learner.pairing import paired  # noqa: PLC0415
+
+    numbers_of = preset.removeprefix("paper-") if preset.startswith("paper-") else data
+    return paired(settings, learner, detector, numbers_of)
 
 
 def _train(
-    samples: Samples, settings: Settings, seed: int, device: torch.device, target: Target, *, quiet: bool
+    target: TrainingDirectory,
+    samples: Samples,
+    settings: Settings,
+    seed: int,
+    device: torch.device,
+    *,
+    quiet: bool,
 ) -> Learner:
-    from shels.learner.learner import learning  # noqa: PLC0415
-
-    with target.ready(), TrainingBar("training", quiet=quiet) as bar:
+    with TrainingBar("training", quiet=quiet) as bar:
         try:
-            work = learning(samples, settings, seed=seed, device=device, checkpoint=target.checkpoint)
-            learner = bar.follow(work, target.note)
-            target.save(learner)
-        except TrainingError:
-            target.checkpoint.unlink(missing_ok=True)  # there is nothing in it worth going on from
-            raise
+            return bar.follow(target.training(samples, settings, seed=seed, device=device))
         except KeyboardInterrupt:
             bar.close()
-            say(f"interrupted: {target.how_to_go_on()}")
+            if target.safe_step is None:
+                say("interrupted: nothing was trained long enough to keep; the same command starts again")
+            else:
+                say(f"interrupted: the same command goes on from step {target.safe_step}")
             raise typer.Exit(1) from None
-    return learner
 
 
-def _result(learner: Learner, target: Target, data: str, novel: tuple[Any, ...]) -> dict[str, Any]:
+def _result(
+    learner: Learner, target: TrainingDirectory, data: str, novel: tuple[Label, ...]
+) -> dict[str, Any]:
     from shels.learner.pairing import facts  # noqa: PLC0415
 
     report = learner.report
     return {
-        "model": str(target.directory),
+        "model": str(target.path),
         "data": data,
         "classes": list(learner.classes),
         "novel_classes": list(novel),
@@ -189,21 +219,20 @@ def _result(learner: Learner, target: Target, data: str, novel: tuple[Any, ...])
 
 def _show(result: dict[str, Any], data_dir: Path | None) -> None:
     early = ", stopped early" if result["stopped_early"] else ""
-    held = result["held_out_samples"]
-    lines = {
-        "classes": listed(result["classes"]),
+    where = [] if data_dir is None else ["--data-dir", str(data_dir)]
+    facts = {"classes": listed(result["classes"])}
+    if result["novel_classes"]:
+        facts["kept out"] = listed(result["novel_classes"])
+    facts |= {
         "method": result["method"],
-        "validation": f"{percent(result['validation_accuracy'])} right, of {held} held-out samples",
+        "validation": f"{percent(result['validation_accuracy'])} right, of {result['held_out_samples']} "
+        "held-out samples",
         "acceptance": f"{percent(result['held_out_acceptance'])} of them, by thresholds set without them",
         "exclusivity": f"{result['exclusivity']:.2f} on average (1: no two classes share a feature)",
         "training": f"{result['steps']} steps{early}, {result['seconds']:.1f} seconds on {result['device']}",
         "saved in": result["model"],
     }
     if result["kept_images"]:
-        lines["holds"] = f"{result['kept_images']} of the training images, to learn from again"
-    if result["novel_classes"]:
-        lines = {"classes": lines.pop("classes"), "kept out": listed(result["novel_classes"]), **lines}
-    for name, text in lines.items():
-        typer.echo(f"{name:<13}{text}")
-    where = ["--data-dir", str(data_dir)] if data_dir is not None else []
-    typer.echo(f"next         {shlex.join(['shels', 'evaluate', result['model'], result['data'], *where])}")
+        facts["holds"] = f"{result['kept_images']} of the training images, to learn from again"
+    facts["next"] = shlex.join(["shels", "evaluate", result["model"], result["data"], *where])
+    print_facts(facts)

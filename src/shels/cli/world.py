@@ -14,11 +14,11 @@ import typer
 from shels.agent.agent import OpenWorldAgent, Request, Supply
 from shels.agent.oracle import Oracle, Truths
 from shels.cli.display import StreamDisplay, say
-from shels.cli.inputs import form, load_to_judge, new_class
 from shels.cli.inspect import write_pictures
 from shels.data import sources, streams
+from shels.data.inputs import form, load_in_form
 from shels.data.samples import DataSet, Label
-from shels.data.splits import ClassSplit, match_class
+from shels.data.splits import ClassSplit, match_class, new_class
 from shels.errors import DataError, MissingDataError, SettingsError, unknown_name
 from shels.learner.learner import Learner
 
@@ -88,7 +88,7 @@ def world(asked: Asked, learner: Learner, data_dir: Path | None, log: Sequence[M
     if asked.protocol is None and not _is_data_set(asked.stream):
         return World(asked, size, channels)
     asked = replace(asked, protocol=asked.protocol or "paper")
-    data = load_to_judge(asked.stream, data_dir, learner.preparation)
+    data = load_in_form(asked.stream, data_dir, learner.preparation)
     split = _split(data, learner.classes)
     for event in log:
         if event.get("kind") == "started" and event.items() >= asdict(asked).items():

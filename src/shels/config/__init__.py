@@ -17,7 +17,7 @@ from shels.config.learning import (
     ShelsGdumb,
     Slda,
 )
-from shels.config.settings import OWN, Settings, from_dict, to_dict
+from shels.config.settings import KINDS, OWN, Settings, from_dict, overridden, to_dict
 from shels.config.stages import (
     AcceptShare,
     Adam,
@@ -32,6 +32,7 @@ from shels.config.stages import (
 )
 
 __all__ = [
+    "KINDS",
     "OWN",
     "AcceptShare",
     "Accommodation",
@@ -60,5 +61,6 @@ __all__ = [
     "TrainingSettings",
     "WarmRestarts",
     "from_dict",
+    "overridden",
     "to_dict",
 ]

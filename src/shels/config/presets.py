@@ -12,6 +12,7 @@ from shels.config import (
     Gaussian,
     MeanMinusSd,
     NetworkSettings,
+    Optimiser,
     Penalty,
     Settings,
     Sgd,
@@ -31,10 +32,10 @@ DEFAULT = Settings(
 def _paper(
     network: NetworkSettings,
     epochs: int,
-    optimiser: Adam | Sgd | None = None,
+    optimiser: Optimiser | None = None,
     accommodation: Penalty | None = None,
 ) -> Settings:
-    """Return the paper's settings: batch 32, α 0.001, Adam at 1e-4 (appendix, "Hyperparameters")."""
+    """Give the paper's settings: batch 32, α 0.001, Adam at 1e-4 (appendix, "Hyperparameters")."""
     training = TrainingSettings(optimiser=optimiser or Adam(1e-4), batch_size=32, epochs=epochs, alpha=1e-3)
     return Settings(network, training, MeanMinusSd(k=1.0), accommodation or Penalty())
 
@@ -73,7 +74,11 @@ NAMES = ("default", "paper", *(f"paper-{name}" for name in PAPER))
 
 
 def preset(name: str, data: str | None = None) -> Settings:
-    """Return the settings of a preset; "paper" takes those of the data set where the paper has it."""
+    """Find the settings of a preset; "paper" takes those of the data set where the paper has it.
+
+    >>> preset("paper", "fmnist").training.epochs
+    20
+    """
     if name == "default":
         return DEFAULT
     if name == "paper":
@@ -88,7 +93,7 @@ _AGS_DIVISORS = {"mnist": 10.0, "fmnist": 8.0, "gtsrb": 2.0}
 
 
 def with_learner(settings: Settings, way: Accommodation, *, standard: bool, data: str = "") -> Settings:
-    """Return settings for a way to learn new classes, with what the paper gives for it on a data set.
+    """Make settings for a way to learn new classes, with what the paper gives for it on a data set.
 
     standard: whether its network is an ordinary classifier: a linear last layer, no sparsity. Numbers that
     the paper ties to its own experiment (AGS-CL: μ = α, λ = β) come from these settings.
@@ -105,6 +110,6 @@ def with_learner(settings: Settings, way: Accommodation, *, standard: bool, data
 
 
 def ordinary(settings: Settings) -> Settings:
-    """Return the settings of an ordinary classifier: a linear last layer, cross-entropy, no sparsity."""
+    """Make settings of an ordinary classifier: a linear last layer, cross-entropy, no sparsity."""
     network = replace(settings.network, head="linear")
     return replace(settings, network=network, training=replace(settings.training, alpha=0.0))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, get_args
 
-from shels.config.checks import require
+from shels.config.checks import Checked, Name
 from shels.config.learning import Accommodation, Gaussian
 from shels.config.stages import NetworkSettings, Optimiser, ThresholdRule, TrainingSettings
 from shels.errors import SettingsError, unknown_name
@@ -15,48 +15,63 @@ OWN = "own"
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """Everything that decides what a learner becomes, beside its data and its seed."""
 
     network: NetworkSettings
     training: TrainingSettings
     rule: ThresholdRule
     accommodation: Accommodation = field(default_factory=Gaussian)
-    detector: str = OWN
+    detector: Name = OWN
     """What tells novel samples: a score of `shels.detection`, or the one that goes with the accommodation."""
 
-    def __post_init__(self) -> None:
-        require(isinstance(self.network, NetworkSettings), "network", "NetworkSettings(...)", self.network)
-        require(
-            isinstance(self.training, TrainingSettings), "training", "TrainingSettings(...)", self.training
-        )
-        require(
-            isinstance(self.rule, get_args(ThresholdRule)), "rule", "MeanMinusSd or AcceptShare", self.rule
-        )
-        ways = get_args(Accommodation)
-        names = ", ".join(f"{each.__name__}(...)" for each in ways)
-        require(isinstance(self.accommodation, ways), "accommodation", f"one of {names}", self.accommodation)
-        require(isinstance(self.detector, str), "detector", "a name", self.detector)
 
-
-_CHOICES: dict[str, dict[str, Any]] = {
+KINDS: dict[str, dict[str, Any]] = {
     "optimiser": {each.kind: each for each in get_args(Optimiser)},
     "rule": {each.kind: each for each in get_args(ThresholdRule)},
     "accommodation": {each.kind: each for each in get_args(Accommodation)},
 }
+"""What a choice can be, by the `kind` that plain data call it by."""
 _LATER = {"detector": OWN}
 """Settings that came later, left out of plain data where nothing was chosen: what was stored stays valid."""
 _PARTS: dict[str, Any] = {"network": NetworkSettings, "training": TrainingSettings}
 
 
+def overridden(settings: Settings, network: Mapping[str, Any], training: Mapping[str, Any]) -> Settings:
+    """Replace those settings of the network and the training that are given, that is, are not None.
+
+    Of the length in epochs and in steps, the one given takes the other's place; `learning_rate` is the
+    optimiser's.
+
+    >>> from shels.config.presets import DEFAULT
+    >>> made = overridden(DEFAULT, {"image_size": None}, {"epochs": 3, "learning_rate": 0.5})
+    >>> made.training.epochs, made.training.steps, made.training.optimiser
+    (3, None, Adam(learning_rate=0.5))
+    """
+    shown, given = ({k: v for k, v in some.items() if v is not None} for some in (network, training))
+    rate = given.pop("learning_rate", None)
+    if rate is not None:
+        given["optimiser"] = replace(settings.training.optimiser, learning_rate=rate)
+    if "epochs" in given or "steps" in given:
+        given = {"epochs": None, "steps": None} | given
+    return replace(
+        settings, network=replace(settings.network, **shown), training=replace(settings.training, **given)
+    )
+
+
 def to_dict(settings: object) -> dict[str, Any]:
-    """Return settings as plain data for JSON, each choice under its `kind`."""
+    """Write settings as plain data for JSON, each choice under its `kind`.
+
+    >>> from shels.config import Sgd, TrainingSettings
+    >>> to_dict(TrainingSettings(Sgd(), epochs=3))["optimiser"]["kind"]
+    'sgd'
+    """
     out: dict[str, Any] = {}
     for item in fields(settings):  # type: ignore[arg-type]
         value = getattr(settings, item.name)
         if item.name in _LATER and value == _LATER[item.name]:
             continue
-        if item.name in _CHOICES:
+        if item.name in KINDS:
             out[item.name] = {"kind": value.kind, **asdict(value)}
         elif item.name in _PARTS:
             out[item.name] = to_dict(value)
@@ -66,7 +81,7 @@ def to_dict(settings: object) -> dict[str, Any]:
 
 
 def from_dict(data: Mapping[str, Any], kind: Any = Settings) -> Any:
-    """Return the settings that `to_dict` gave; unknown or missing names are refused."""
+    """Read the settings that `to_dict` wrote; unknown or missing names are refused."""
     if not isinstance(data, Mapping):
         raise SettingsError(f"{kind.__name__} must be a table of settings, got {data!r}")
     names = [item.name for item in fields(kind)]
@@ -78,7 +93,7 @@ def from_dict(data: Mapping[str, Any], kind: Any = Settings) -> Any:
         raise SettingsError(f"{kind.__name__} lacks {', '.join(missing)}")
     values: dict[str, Any] = {}
     for name, value in data.items():
-        if name in _CHOICES:
+        if name in KINDS:
             values[name] = _choice(name, value)
         else:
             values[name] = from_dict(value, _PARTS[name]) if name in _PARTS else value
@@ -89,6 +104,6 @@ def _choice(name: str, data: Any) -> Any:
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(kind, str):
         raise SettingsError(f'{name} must be a table with a "kind", such as {{"kind": "adam"}}, got {data!r}')
-    if kind not in _CHOICES[name]:
-        raise SettingsError(unknown_name(name, kind, _CHOICES[name]))
-    return from_dict({key: value for key, value in data.items() if key != "kind"}, _CHOICES[name][kind])
+    if kind not in KINDS[name]:
+        raise SettingsError(unknown_name(name, kind, KINDS[name]))
+    return from_dict({key: value for key, value in data.items() if key != "kind"}, KINDS[name][kind])

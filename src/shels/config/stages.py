@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from shels.config.checks import number, one_of, require, whole
+from shels.config.checks import Checked, Count, Name, NotNegative, Positive, Rule, Share, number, text, whole
 from shels.errors import SettingsError
 
 
 @dataclass(frozen=True)
-class NetworkSettings:
+class NetworkSettings(Checked):
     """Which network, and what it sees."""
 
-    architecture: str = "auto"
+    architecture: Name = "auto"
     """A name from `shels.model.networks.ARCHITECTURES`; "auto" chooses by the inputs."""
-    image_size: int | None = None
+    image_size: Annotated[int, whole(4)] | None = None
     """Side of the square that images are brought to; None keeps their own size, up to 64 pixels."""
     image_fit: Literal["resize", "pad"] = "resize"
     """How images reach that size: resampled, or kept and set in a black frame."""
@@ -24,90 +24,64 @@ class NetworkSettings:
     """What the network is shown: values 0-1, or normalised as ImageNet weights expect."""
     head: Literal["cosine", "linear", "scaled-cosine"] = "cosine"
     """The last layer: the paper's cosine; to compare with, a linear layer or cosines with a learned scale."""
-    weights: str | None = None
+    weights: Annotated[str, text("a file's path")] | None = None
     """A safetensors file of pretrained weights (VGG16 only)."""
-
-    def __post_init__(self) -> None:
-        if self.image_size is not None:
-            whole(self, "image_size", 4)
-        require(isinstance(self.architecture, str), "architecture", "a name", self.architecture)
-        require(
-            self.weights is None or isinstance(self.weights, str), "weights", "a file's path", self.weights
-        )
-        one_of(self, "image_fit", "resize", "pad")
-        one_of(self, "pixels", "unit", "imagenet")
-        one_of(self, "head", "cosine", "linear", "scaled-cosine")
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(Checked):
     """Adam, as torch has it."""
 
     kind: ClassVar[str] = "adam"
-    learning_rate: float = 1e-4
-
-    def __post_init__(self) -> None:
-        number(self, "learning_rate", 0, over=True)
+    learning_rate: Positive = 1e-4
 
     def rate(self, epoch: int) -> float:
-        """Return the learning rate of an epoch: Adam's stays the same."""
+        """Give the learning rate of an epoch: Adam's stays the same."""
         del epoch
         return self.learning_rate
 
 
 @dataclass(frozen=True)
-class Sgd:
+class Sgd(Checked):
     """Stochastic gradient descent with momentum, the rate divided by `decay` every `decay_epochs`."""
 
     kind: ClassVar[str] = "sgd"
-    learning_rate: float = 1e-3
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    decay: float = 2.0
-    decay_epochs: int = 4
-
-    def __post_init__(self) -> None:
-        number(self, "learning_rate", 0, over=True)
-        number(self, "momentum", 0, 1)
-        number(self, "weight_decay", 0)
-        number(self, "decay", 1)
-        whole(self, "decay_epochs")
+    learning_rate: Positive = 1e-3
+    momentum: Share = 0.9
+    weight_decay: NotNegative = 5e-4
+    decay: Annotated[float, number(1)] = 2.0
+    decay_epochs: Count = 4
 
     def rate(self, epoch: int) -> float:
-        """Return the learning rate of an epoch, counted from 0."""
+        """Give the learning rate of an epoch, counted from 0."""
         return float(self.learning_rate / self.decay ** (epoch // self.decay_epochs))
 
 
 @dataclass(frozen=True)
-class WarmRestarts:
+class WarmRestarts(Checked):
     """Stochastic gradient descent whose rate falls along a cosine and starts again, in ever longer cycles.
 
     Loshchilov, Hutter: SGDR, ICLR 2017. The first epoch warms up at a tenth of the rate.
     """
 
     kind: ClassVar[str] = "warm-restarts"
-    learning_rate: float = 0.05
-    lowest_rate: float = 5e-4
-    first: int = 1
+    learning_rate: Positive = 0.05
+    lowest_rate: NotNegative = 5e-4
+    first: Count = 1
     """Length of the first cycle in epochs."""
-    factor: int = 2
+    factor: Count = 2
     """How many times longer each cycle is than the one before."""
-    momentum: float = 0.9
-    weight_decay: float = 1e-6
-    clip: float = 10.0
+    momentum: Share = 0.9
+    weight_decay: NotNegative = 1e-6
+    clip: Positive = 10.0
     """Length at which a trial's whole gradient is cut off."""
 
     def __post_init__(self) -> None:
-        number(self, "clip", 0, over=True)
-        number(self, "learning_rate", 0, over=True)
-        number(self, "lowest_rate", 0, self.learning_rate)
-        whole(self, "first")
-        whole(self, "factor")
-        number(self, "momentum", 0, 1)
-        number(self, "weight_decay", 0)
+        super().__post_init__()
+        number(0, self.learning_rate).checked("lowest_rate", self.lowest_rate)
 
     def rate(self, epoch: int) -> float:
-        """Return the learning rate of an epoch, counted from 0."""
+        """Give the learning rate of an epoch, counted from 0."""
         if epoch == 0:
             return self.learning_rate / 10
         start, length = 0, self.first
@@ -124,66 +98,48 @@ Precision: TypeAlias = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
-class TrainingSettings:
+class TrainingSettings(Checked):
     """The loss of SHELS and how long to descend it. Exactly one of `epochs` and `steps` is given."""
 
     optimiser: Optimiser = field(default_factory=Adam)
-    batch_size: int = 32
-    epochs: int | None = None
+    batch_size: Count = 32
+    epochs: Count | None = None
     """Length in passes over the data, validation after each; the paper's way."""
-    steps: int | None = None
+    steps: Count | None = None
     """Length in optimiser steps at most, validation every `check_every`, whatever the size of the data."""
-    check_every: int = 100
+    check_every: Count = 100
     """Steps between validations where the length is in steps."""
-    patience: int | None = None
+    patience: Count | None = None
     """Validations without improvement before training stops early; None never stops early."""
-    alpha: float = 1e-3
+    alpha: NotNegative = 1e-3
     """Weight of the group sparsity."""
     depth_weights: Literal["layer-wise", "constant"] = "layer-wise"
     """μ: less sparsity with depth, or the same in every layer."""
-    validation_share: float = 0.12
+    validation_share: Annotated[float, number(0, 0.9, over=True)] = 0.12
     """Share of each class held out of training, to select the model and to calibrate thresholds."""
 
     def __post_init__(self) -> None:
-        whole(self, "batch_size")
         if (self.epochs is None) == (self.steps is None):
             raise SettingsError(f"give either epochs or steps, got {'both' if self.epochs else 'neither'}")
-        for name in ("epochs", "steps", "patience"):
-            if getattr(self, name) is not None:
-                whole(self, name)
-        require(
-            isinstance(self.optimiser, Adam | Sgd | WarmRestarts),
-            "optimiser",
-            "Adam(...), Sgd(...) or WarmRestarts(...)",
-            self.optimiser,
-        )
-        whole(self, "check_every")
-        number(self, "alpha", 0)
-        one_of(self, "depth_weights", "layer-wise", "constant")
-        number(self, "validation_share", 0, 0.9, over=True)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
-class MeanMinusSd:
+class MeanMinusSd(Checked):
     """The paper's rule: a class's mean score less `k` standard deviations, over its training samples."""
 
     kind: ClassVar[str] = "mean-minus-sd"
-    k: float = 1.0
-
-    def __post_init__(self) -> None:
-        number(self, "k", 0)
+    k: NotNegative = 1.0
 
 
 @dataclass(frozen=True)
-class AcceptShare:
+class AcceptShare(Checked):
     """Accept this share of what is assigned to each known class, calibrated on held-out samples."""
 
     kind: ClassVar[str] = "accept-share"
-    share: float = 0.95
-
-    def __post_init__(self) -> None:
-        number(self, "share", 0, 1, over=True)
-        require(self.share < 1, "share", "under 1 (at 1 nothing is ever novel)", self.share)
+    share: Annotated[
+        float, number(0, 1, over=True), Rule("under 1 (at 1 nothing is ever novel)", lambda value: value < 1)
+    ] = 0.95
 
 
 ThresholdRule: TypeAlias = MeanMinusSd | AcceptShare

@@ -110,6 +110,42 @@ def authors_split(trial: int, known_count: int = 5) -> ClassSplit:
     return ClassSplit(order[:known_count], order[known_count:])
 
 
+@dataclass(frozen=True)
+class ClassChoice:
+    """Which classes a person wants to be known; without any word about it, all of them.
+
+    known, novel: by name. known_count: this many, drawn from a seed. authors_order: the authors' trial 0-9.
+    """
+
+    known: Sequence[str] | None = None
+    novel: Sequence[str] | None = None
+    known_count: int | None = None
+    authors_order: int | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether nothing was said of which classes to learn."""
+        return self == ClassChoice()
+
+    def split(self, classes: tuple[Label, ...], seed: int) -> ClassSplit:
+        """Divide the classes of a data set into known and novel ones.
+
+        >>> ClassChoice(known=["0", "2"]).split((0, 1, 2), seed=0)
+        ClassSplit(known=(0, 2), novel=(1,))
+        """
+        if self.authors_order is not None:
+            if {str(name) for name in classes} != {str(digit) for digit in range(10)}:
+                raise SettingsError("--authors-order is for data with the ten classes 0 to 9; use --known")
+            count = 5 if self.known_count is None else self.known_count
+            theirs = authors_split(self.authors_order, count)
+            return exact_classes(classes, theirs.known, theirs.novel)
+        if self.known_count is not None:
+            return draw_classes(classes, self.known_count, seed)
+        if self.open:
+            return ClassSplit(classes, ())
+        return exact_classes(classes, self.known, self.novel)
+
+
 def split_data(data: DataSet, split: ClassSplit) -> tuple[Samples, Samples, Samples]:
     """Return the known classes to train on, the known to test on, and the novel to test on.
 
@@ -133,6 +169,38 @@ def divide(samples: Samples, classes: Sequence[Label]) -> tuple[Samples, Samples
     return known, samples.only(
         [name for name, place in zip(samples.classes, places, strict=True) if place is None]
     )
+
+
+def known_class(name: str, classes: Sequence[Label]) -> Label:
+    """Find the class that is written so.
+
+    >>> known_class("3", [1, 3])
+    3
+    """
+    place = match_class(name, classes)
+    if place is None:
+        raise SettingsError(unknown_name("class", name, classes))
+    return classes[place]
+
+
+def new_class(name: str, classes: Sequence[Label]) -> Label:
+    """Choose a name for a class beside these: a number where they are numbers, unless it is no number.
+
+    The name of a class that is there already comes back as that class.
+
+    >>> new_class("7", [1, 3]), new_class("cow", [1, 3]), new_class("7", ["cat", "dog"])
+    (7, 'cow', '7')
+    """
+    if not name.strip():
+        raise SettingsError("a class must have a name, got an empty one")
+    if name == "novel":
+        raise SettingsError("'novel' is the word for no class; choose another name")
+    place = match_class(name, classes)
+    if place is not None:
+        return classes[place]
+    numbers = any(isinstance(other, int) and not isinstance(other, bool) for other in classes)
+    as_number = name.isascii() and name.removeprefix("-").isdigit() and str(int(name)) == name
+    return int(name) if numbers and as_number else name
 
 
 def match_class(name: Label, classes: Sequence[Label]) -> int | None:

@@ -33,13 +33,13 @@ class Commands(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Return what is left for the command; --debug may stand anywhere on the line."""
+        """Leave the rest to the command; --debug may stand anywhere on the line."""
         if ctx.parent is None and "--debug" in args:
             args = ["--debug", *(arg for arg in args if arg != "--debug")]
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command of this name, or say which one may have been meant."""
+        """Find the command of this name, or say which one may have been meant."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
             ctx.fail(unknown_name("command", name, self.list_commands(ctx)))
@@ -54,12 +54,14 @@ class Commands(TyperGroup):
                 return super().invoke(ctx)
         except BrokenPipeError:  # the reader went away (`| head`); typer leaves quietly
             raise
-        except (ShelsError, OSError, MemoryError, KeyboardInterrupt) as error:
-            raise typer.Exit(_failed(error, debug=ctx.params.get("debug", False))) from error
-        except RuntimeError as error:
-            if not _out_of_memory(error):
+        except (ShelsError, OSError, MemoryError, KeyboardInterrupt, RuntimeError) as error:
+            if not _is_expected(error):
                 raise
             raise typer.Exit(_failed(error, debug=ctx.params.get("debug", False))) from error
+
+
+def _is_expected(error: BaseException) -> bool:
+    return isinstance(error, ShelsError) or not isinstance(error, RuntimeError) or _out_of_memory(error)
 
 
 def _failed(error: BaseException, *, debug: bool) -> int:

@@ -2,74 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Group
 from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 from rich.text import Text
 
-from shels.cli.display import Shown, results, say, share_bar, table
-from shels.cli.standing import Row, Standing, columns_of, seeds, time_line, trial_line
+from shels.cli.display import Shown, duration, percent, results, say, table
+from shels.experiments.status import Row, RunStatus, columns_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from shels.experiments.engine import Advance
-    from shels.experiments.trials import Trial
+    from shels.experiments.trials import Trial, TrialResult
 
 LEGEND = "Percent, mean ± sd over trials."
 _MOST_BESIDE = 4  # columns that fit 80 characters with mean and spread beside each other
 BESIDE = "Below them the paper's, with ✓ where our mean lies within one sd of theirs."
 
 
-class Board(Shown):
+class LiveTable(Shown):
     """A run of experiments as the user sees it."""
 
-    def __init__(self, standing: Standing, *, quiet: bool) -> None:
-        self.standing = standing
+    def __init__(self, status: RunStatus, *, quiet: bool) -> None:
+        self.status = status
         self._quiet = quiet
         self._console = results()
+        words = TextColumn("{task.description}", markup=False, table_column=Column())
+        self._bar = Progress(BarColumn(bar_width=20), words)
+        self._task = self._bar.add_task("", total=1.0)
         self._lock = Lock()  # the table is drawn by a thread of its own, so that its clock never stands still
         if self._console.is_terminal and not quiet:
             self._live = Live(self, console=self._console, transient=True, refresh_per_second=2)
 
-    def take(self, advance: Advance) -> None:
-        """Show what the engine tells."""
+    def update(self, advance: Advance) -> None:
+        """Show what the engine yields."""
         with self._lock:
-            self.standing.take(advance)
+            self.status.update(advance)
         if advance.kind == "failed":
             say(f"failed: {_named(advance.trials)}: {advance.message}")
         elif advance.result is not None and self._live is None and not self._quiet:
-            progress = f"{self.standing.done}/{self.standing.wanted}"
+            progress = f"{self.status.done}/{self.status.wanted}"
             typer.echo(f"{progress} {trial_line(advance.result)}, {advance.result.seconds:.1f} s")
 
     def __rich__(self) -> Group:
-        """Return the table and the line below it as of now."""
+        """Draw the table and the line below it as of now."""
         with self._lock:
-            rows = list(self.standing.rows.values())
+            rows = list(self.status.rows.values())
             lines = 2 if self._console.width >= 100 else 3  # of a row, where "method, state" takes two
             room = self._console.height - 4 - sum(map(_head, _kinds(rows)))
             shown = _most_telling(rows, max(room // lines, 1))
             hidden = len(rows) - len(shown)
             whole = sum(not row.missing for row in rows)
             more = [Text(f"and {hidden} more rows; {whole} of all {len(rows)} are done")] if hidden else []
-            line = Text(f"{share_bar(self.standing.share, 2)} {time_line(self.standing)}")
-            return Group(*standing_tables(shown), *more, line)
+            self._bar.update(self._task, completed=self.status.share, description=time_line(self.status))
+            return Group(*_tables(shown), *more, self._bar)
 
     def final(self) -> None:
         """Show the table that stays."""
-        rows = list(self.standing.rows.values())
-        for each in standing_tables(rows):
+        rows = list(self.status.rows.values())
+        for each in _tables(rows):
             self._console.print(each)
         compared = any(row.published(measure) for row in rows for measure in _columns(row))
         typer.echo(f"{LEGEND} {BESIDE}" if compared else LEGEND)
 
 
-def standing_tables(rows: Sequence[Row]) -> list[Table]:
-    """Return rows as a table for each kind of experiment: our figures so far, and the paper's below them."""
+def _tables(rows: Sequence[Row]) -> list[Table]:
+    """Lay rows out as a table for each kind of experiment: our figures so far, and the paper's below them."""
     return [
         table("experiment", "done", *columns, rows=map(_cells, some), numbers=columns)
         for columns, some in _kinds(rows).items()
@@ -77,12 +82,12 @@ def standing_tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def _head(columns: Sequence[str]) -> int:
-    """Return how many lines a table needs beside its rows: its headings, a rule, and space around it."""
+    """Count the lines that a table needs beside its rows: its headings, a rule, and space around it."""
     return 3 + max(heading.count("\n") + 1 for heading in columns)
 
 
 def _kinds(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
-    """Return rows by their columns: detecting novelty and learning are measured otherwise."""
+    """Group rows by their columns: detecting novelty and learning are measured otherwise."""
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         headings = tuple(name.replace(" ", "\n") for name in _columns(row).values())
@@ -118,19 +123,66 @@ def _spread(mean: float, sd: float | None, between: str = "") -> str:
 
 
 def _most_telling(rows: Sequence[Row], most: int) -> list[Row]:
-    """Return as many rows as fit: those under way first, then failed, begun, waiting; in the old order."""
+    """Choose as many rows as fit: those under way first, then failed, begun, waiting; in the old order."""
 
     def dullness(row: Row) -> int:
         signs = (row.now, row.failed, row.results and row.missing, row.missing)
         return next((place for place, sign in enumerate(signs) if sign), len(signs))
 
-    kept = sorted(range(len(rows)), key=lambda place: dullness(rows[place]))[:most]
-    return [rows[place] for place in sorted(kept)]
+    shown = sorted(range(len(rows)), key=lambda place: dullness(rows[place]))[:most]
+    return [rows[place] for place in sorted(shown)]
 
 
 def _named(trials: Sequence[Trial]) -> str:
-    """Return trials in short: within/svhn shels 0-9, within/svhn standard-linear 0-9."""
+    """Write trials in short: within/svhn shels 0-9, within/svhn standard-linear 0-9."""
     rows: dict[tuple[str, str], list[Trial]] = {}
     for trial in trials:
         rows.setdefault((trial.experiment, trial.method), []).append(trial)
     return ", ".join(f"{experiment} {method} {seeds(some)}" for (experiment, method), some in rows.items())
+
+
+def time_line(status: RunStatus) -> str:
+    """Tell how far a run is and how long it may take, in one line."""
+    spent = duration(status.clock() - status.began)
+    text = f"{status.done} of {status.wanted} trials done, {spent} so far"
+    left = status.left()
+    if not status.missing:
+        return text
+    if left.unknown and not left.seconds:
+        return f"{text}, time left not known yet"
+    if left.unknown:
+        return f"{text}, over {duration(left.seconds)} left: nothing is known yet of {left.unknown} trials"
+    return f"{text}, about {duration(left.seconds)} left"
+
+
+def trial_line(result: TrialResult) -> str:
+    """Tell what a trial came to, in one line."""
+    trial = result.trial
+    columns = columns_of(trial.experiment)
+    figures = (f"{name} {percent(result.metrics.get(measure))}" for measure, name in columns.items())
+    return f"{trial.experiment} {trial.method} trial {trial.seed}: {', '.join(figures)}"
+
+
+def missing_lines(status: RunStatus) -> list[str]:
+    """Tell how many trials have no result, and which for what reason."""
+    if not status.missing:
+        return []
+    count = f"{len(status.missing)} of {status.wanted} trials have no result"
+    lines = [f"error: {count}; the same command tries them again"]
+    for (experiment, method), row in status.rows.items():
+        for reason in dict.fromkeys(map(row.reason, row.missing)):
+            alike = [trial for trial in row.missing if row.reason(trial) == reason]
+            lines.append(f"  {experiment} {method}, trial {seeds(alike)}: {reason}")
+    return lines
+
+
+def seeds(trials: Iterable[Trial]) -> str:
+    """Write trials of one row by their numbers, runs of them as one: 0-3, 7."""
+    numbers = sorted(trial.seed for trial in trials)
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

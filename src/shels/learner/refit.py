@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import torch
 from shels.data.preparation import prepare_for
 from shels.data.splits import hold_out, match_class
 from shels.detection.drift import ImageStatistics
-from shels.errors import ModelFileError, SettingsError
+from shels.errors import SettingsError
 from shels.learner.learner import assembled
 from shels.learner.pairing import detector_name, paired
 from shels.learning.registry import method_of
@@ -20,7 +19,6 @@ from shels.training import Check, Fit
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from shels.agent.home import Home
     from shels.config import Settings
     from shels.data.samples import DataSet, Samples
     from shels.learner.learner import Learner
@@ -34,7 +32,7 @@ class Refit:
     settings: Settings
 
     def fitted(self, data: DataSet | None) -> Learner:
-        """Return the learner with these settings, fitted on the samples that the model was trained on.
+        """Fit a learner with these settings on the samples that the model was trained on.
 
         data: where they are looked for. Raises SettingsError where it takes a new training.
         """
@@ -47,10 +45,10 @@ class Refit:
         if not self._is_what_it_learned(training, held):
             raise self._refusal("the stream's training part is not what the model was trained on")
         old = self.learner
-        about = (old.network, training, held, old.preparation, self.settings, old.seed, _went(old))
+        about = (old.network, training, held, old.preparation, self.settings, old.seed, _training_of(old))
         made = replace(assembled(*about), novel_label=old.novel_label)
-        kind, told = self.settings.accommodation.kind, detector_name(self.settings)
-        change = {"last_change": {"kind": "refitted", "learner": kind, "detector": told}}
+        names = {"learner": self.settings.accommodation.kind, "detector": detector_name(self.settings)}
+        change = {"last_change": {"kind": "refitted", **names}}
         return replace(made, report=made.report | change)
 
     def _check_network(self) -> None:
@@ -63,7 +61,7 @@ class Refit:
             raise self._refusal(f"learner {new.accommodation.kind} takes a network that is trained otherwise")
 
     def _samples(self, data: DataSet) -> Samples | None:
-        """Return the training samples of the model's classes, None where one of them is not there."""
+        """Find the training samples of the model's classes, None where one of them is not there."""
         places = [match_class(name, data.train.classes) for name in self.learner.classes]
         names = [data.train.classes[place] for place in places if place is not None]
         if len(names) < len(places):
@@ -71,14 +69,15 @@ class Refit:
         return replace(data.train.only(names), classes=self.learner.classes)
 
     def _is_what_it_learned(self, training: Samples, held: Samples) -> bool:
-        """Return whether these are the samples of the first training, divided as they were then."""
+        """Tell whether these are the samples of the first training, divided as they were then."""
         old, report = self.learner, self.learner.report
         if [len(training), len(held)] != [report["training_samples"], report["held_out_samples"]]:
             return False
         now, then = prepare_for(training.inputs, self.settings.network), old.preparation
         seen = ImageStatistics.fit(training.inputs, training.labels)
         was = seen if old.statistics is None else old.statistics
-        return _alike([now.mean, now.sd, seen.low, seen.high], [then.mean, then.sd, was.low, was.high])
+        mine, theirs = (now.mean, now.sd, seen.low, seen.high), (then.mean, then.sd, was.low, was.high)
+        return all(map(_same, mine, theirs))
 
     def _refusal(self, why: str) -> SettingsError:
         old, new = (
@@ -91,7 +90,7 @@ class Refit:
 
 
 def refit(learner: Learner, name: str | None, detector: str | None, data: str) -> Refit | None:
-    """Return what a model must become to have the learner and the detector of these names; None if it has.
+    """Work out what a model must become to have the learner and the detector of these names; None if it has.
 
     data: the stream, for which the learner may have numbers of its own. Raises SettingsError where the two
     cannot work together.
@@ -102,35 +101,15 @@ def refit(learner: Learner, name: str | None, detector: str | None, data: str) -
     return None if pairs[0] == pairs[1] else Refit(learner, new)
 
 
-def commit(home: Home, learner: Learner) -> int:
-    """Make a refitted learner the version in use, say so in the log, and return its number."""
-    version = home.commit(learner)
-    kind, told = learner.settings.accommodation.kind, detector_name(learner.settings)
-    home.record({"kind": "refitted", "batch": "", "learner": kind, "detector": told, "version": version})
-    return version
-
-
-def require_unchanged(home: Home, version: int | None) -> None:
-    """Raise where another run changed a home since it was at this version, None for no home yet."""
-    if (home.version if home.exists else None) != version:
-        raise ModelFileError(f"{home.directory} was changed by another run meanwhile; run this again")
-
-
-def _went(learner: Learner) -> Fit:
-    """Return how the model's training went, from what it tells of itself."""
+def _training_of(learner: Learner) -> Fit:
+    """Read how the first training went from the model's report."""
     report = learner.report
     checks = tuple(Check(**check) for check in report["checks"])
     return Fit(checks, Check(**report["best"]), report["stopped_early"], report["seconds"])
 
 
-def _alike(now: Sequence[Tensor | None], then: Sequence[Tensor | None]) -> bool:
-    """Return whether all numbers are the same, up to rounding; None is like None alone."""
-    pairs = [
-        tuple(each if each is None else each.cpu() for each in two) for two in zip(now, then, strict=True)
-    ]
-    return all(
-        one is other
-        if one is None or other is None
-        else one.shape == other.shape and torch.allclose(one, other)
-        for one, other in pairs
-    )
+def _same(now: Tensor | None, then: Tensor | None) -> bool:
+    """Tell whether the numbers are the same, up to rounding; None is like None alone."""
+    if now is None or then is None:
+        return now is then
+    return now.shape == then.shape and torch.allclose(now.cpu(), then.cpu())

@@ -1,4 +1,4 @@
-"""Data as a model takes them: the right size and channels, and its classes by name."""
+"""Data from the disk in the form that a model takes: the right size and channels."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ import torch
 from shels.data import own, sources
 from shels.data.images import conform
 from shels.data.samples import DataSet, Label, Samples
-from shels.data.splits import match_class
-from shels.errors import DataError, ModelFileError, SettingsError, unknown_name
-from shels.learner.versions import is_home
+from shels.data.splits import ClassChoice, ClassSplit
+from shels.errors import DataError, SettingsError, unknown_name
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from shels.config import NetworkSettings
     from shels.data.preparation import Preparation
-    from shels.learner.learner import Learner
 
 PARTS = ("test", "train", "all")
 
@@ -34,33 +32,42 @@ class Part(NamedTuple):
     name: str
 
 
-def load_learner(model: Path, device: str) -> Learner:
-    """Return the learner in a directory; a training that was cut off there is told from no model."""
-    from shels.learner.learner import Learner  # noqa: PLC0415
+def load_known(
+    spec: str,
+    data_dir: Path | None,
+    network: NetworkSettings,
+    choice: ClassChoice,
+    *,
+    channels: str | None = None,
+    seed: int = 0,
+) -> tuple[Samples, tuple[Label, ...]]:
+    """Load the samples to learn from, and name the novel classes that are left out of them.
 
-    unfinished = (model / "checkpoint.safetensors").is_file() and not (model / "model.json").exists()
-    if unfinished and not is_home(model):
-        raise ModelFileError(
-            f"{model} holds a training that was cut off; run the same `shels train` command again"
-        )
-    return Learner.load(model, device)
+    Images of many sizes are read at the network's size.
 
-
-def load_to_train(
-    spec: str, data_dir: Path | None, network: NetworkSettings, channels: str | None
-) -> DataSet:
-    """Return the data set to learn from, read at the network's size where its images have many sizes."""
+    >>> from shels.config import NetworkSettings
+    >>> samples, novel = load_known("digits", None, NetworkSettings(), ClassChoice(known=["0", "1", "2"]))
+    >>> samples.classes, novel
+    ((0, 1, 2), (3, 4, 5, 6, 7, 8, 9))
+    """
     size = network.image_size if network.image_fit == "resize" and _has_many_sizes(spec) else None
-    data = sources.load(spec, data_dir, size, channels)
-    if network.image_size is not None and data.train.inputs.ndim == 2:
+    train = sources.load(spec, data_dir, size, channels).train
+    if network.image_size is not None and train.inputs.ndim == 2:
         raise SettingsError(
             f"size is for images, and {spec} holds vectors; leave --size out, or use another preset"
         )
-    return data
+    if "novel" in train.classes:
+        raise DataError("a class is called 'novel', which is the word for no class; rename it")
+    split = choice.split(train.classes, seed)
+    if choice.open:  # classes of the test part alone are there to be noticed
+        split = _with_samples(train)
+    samples = train.only(split.known)
+    samples.require_every_class()
+    return samples, split.novel
 
 
-def load_to_judge(spec: str, data_dir: Path | None, preparation: Preparation) -> DataSet:
-    """Return a data set in the form that a model takes."""
+def load_in_form(spec: str, data_dir: Path | None, preparation: Preparation) -> DataSet:
+    """Load a data set in the form that a model takes."""
     size, channels = form(preparation)
     if _has_many_sizes(spec):
         return sources.load(spec, data_dir, size, channels)
@@ -69,7 +76,7 @@ def load_to_judge(spec: str, data_dir: Path | None, preparation: Preparation) ->
 
 
 def form(preparation: Preparation) -> tuple[int | None, str | None]:
-    """Return the size and channels to read images with; a size of None leaves it to the preparation."""
+    """Give the size and channels to read images with; a size of None leaves it to the preparation."""
     if len(preparation.shape) != 3:
         return None, None
     channels, height, width = preparation.shape
@@ -77,8 +84,8 @@ def form(preparation: Preparation) -> tuple[int | None, str | None]:
     return None if as_stored else height, "grey" if channels == 1 else "rgb"
 
 
-def read_to_judge(path: Path, preparation: Preparation) -> list[tuple[Tensor, list[str]]]:
-    """Return unlabelled inputs from an image file, a folder or an .npz file, with a name for each.
+def read_inputs(path: Path, preparation: Preparation) -> list[tuple[Tensor, list[str]]]:
+    """Read unlabelled inputs from an image file, a folder or an .npz file, with a name for each.
 
     More than one group where images of different sizes must stay as they are.
     """
@@ -99,11 +106,11 @@ def read_to_judge(path: Path, preparation: Preparation) -> list[tuple[Tensor, li
 
 
 def read_class(paths: Sequence[Path], preparation: Preparation) -> Tensor:
-    """Return all images of one class, from files, folders and .npz files together.
+    """Read all images of one class, from files, folders and .npz files together.
 
     Images of several sizes or kinds are brought to the model's size, as the model would bring them.
     """
-    parts = [inputs for path in paths for inputs, _ in read_to_judge(path, preparation)]
+    parts = [inputs for path in paths for inputs, _ in read_inputs(path, preparation)]
     for part in parts:
         preparation.check(part)
     for path in paths:
@@ -113,33 +120,8 @@ def read_class(paths: Sequence[Path], preparation: Preparation) -> Tensor:
     return torch.cat(parts)
 
 
-def known_class(name: str, classes: Sequence[Label]) -> Label:
-    """Return the class that is written so; "3" finds 3."""
-    place = match_class(name, classes)
-    if place is None:
-        raise SettingsError(unknown_name("class", name, classes))
-    return classes[place]
-
-
-def new_class(name: str, classes: Sequence[Label]) -> Label:
-    """Return a name for a class beside these: a number where they are numbers, unless it is no number.
-
-    The name of a class that is there already comes back as that class.
-    """
-    if not name.strip():
-        raise SettingsError("a class must have a name, got an empty one")
-    if name == "novel":
-        raise SettingsError("'novel' is the word for no class; choose another name")
-    place = match_class(name, classes)
-    if place is not None:
-        return classes[place]
-    numbers = any(isinstance(other, int) and not isinstance(other, bool) for other in classes)
-    as_number = name.isascii() and name.removeprefix("-").isdigit() and str(int(name)) == name
-    return int(name) if numbers and as_number else name
-
-
 def choose_part(data: DataSet, wanted: str | None) -> Part:
-    """Return the samples of a part; by default the test part where there is one, else all."""
+    """Take the samples of a part; by default the test part where there is one, else all."""
     if wanted is not None and wanted not in PARTS:
         raise SettingsError(unknown_name("part", wanted, PARTS))
     name = wanted or ("test" if len(data.test) else "all")
@@ -165,6 +147,11 @@ def _warn_of_conversion(path: Path, preparation: Preparation) -> None:
         )
 
 
+def _with_samples(train: Samples) -> ClassSplit:
+    known = tuple(name for place, name in enumerate(train.classes) if bool((train.labels == place).any()))
+    return ClassSplit(known, tuple(name for name in train.classes if name not in known))
+
+
 def _has_many_sizes(spec: str) -> bool:
     if spec in sources.NAMED:
         return sources.NAMED[spec].any_size
@@ -172,7 +159,7 @@ def _has_many_sizes(spec: str) -> bool:
 
 
 def _in_form(samples: Samples, channels: str | None) -> Samples:
-    """Return images with a model's channels; vectors stay, for the model to accept or refuse."""
+    """Convert images to a model's channels; vectors stay, for the model to accept or refuse."""
     return conform(samples, None, channels) if samples.inputs.ndim == 4 else samples
 
 

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shels.cli.display import percent
+from shels.detection import metrics
 from shels.experiments.published import Published, published
 from shels.experiments.statistics import Summary, summary
-from shels.experiments.trials import LEARNING_MEASURES, MEASURES, Trial, TrialResult, measures_of
+from shels.experiments.trials import LEARNING_MEASURES, Trial, TrialResult, measures_of
 
 if TYPE_CHECKING:
     from shels.experiments.engine import Advance
     from shels.experiments.records import Records
 
-_SHORT = {
-    MEASURES: ("known", "novel", "combined", "AUROC"),
-    LEARNING_MEASURES: ("final", "added", "forgetting", "with rejection", "AUROC"),
-}
-
 _ENOUGH = 0.01  # the share of a stack that must be done before its speed says anything
 
 
 def columns_of(experiment: str) -> dict[str, str]:
-    """Return the measures of an experiment as the columns of a table call them."""
+    """Name the measures of an experiment as the columns of a table do.
+
+    >>> columns_of("within/fmnist")
+    {'known_accuracy': 'known', 'novel_accuracy': 'novel', 'combined_accuracy': 'combined', 'auroc': 'AUROC'}
+    """
     measures = measures_of(experiment)
-    return dict(zip(measures, _SHORT[measures], strict=True))
+    learning = measures == LEARNING_MEASURES
+    return {name: metrics.MEASURES[name].heading_in(learning=learning) for name in measures}
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Row:
         return "waiting" if self.missing else "done"
 
     def reason(self, trial: Trial) -> str:
-        """Return why a trial has no result."""
+        """Say why a trial has no result."""
         return self.failed.get(trial.key, "not run")
 
     def published(self, measure: str) -> Published | None:
@@ -67,21 +67,21 @@ class Row:
         return published(self.trials[0].experiment, self.trials[0].method, measure)
 
     def summary(self, measure: str) -> Summary | None:
-        """Return mean and spread of a measure so far; None before there is a figure."""
+        """Mean and spread of a measure so far; None before there is a figure."""
         values = [result.metrics.get(measure, math.nan) for result in self.results.values()]
         finite = [value for value in values if math.isfinite(value)]
         return summary(finite) if finite else None
 
 
-class Left(NamedTuple):
+class TimeLeft(NamedTuple):
     """How long the rest should take: seconds for what can be told, and how many trials nothing tells of."""
 
     seconds: float
     unknown: int
 
 
-class Standing:
-    """The trials of a run, row by row, kept up with what the engine tells.
+class RunStatus:
+    """The trials of a run, row by row, up to date with what the engine yields.
 
     clock: seconds that go on, whatever the time of day.
     """
@@ -122,8 +122,8 @@ class Standing:
         under_way = self._stack.share * len(self._under_way())
         return (self.done + under_way) / max(self.wanted, 1)
 
-    def take(self, advance: Advance) -> None:
-        """Note what the engine tells."""
+    def update(self, advance: Advance) -> None:
+        """Note what the engine yields."""
         if advance.kind == "finished" and advance.result is not None:
             self.fresh.append(advance.result)
             self._row(advance.result.trial).results[advance.result.trial.key] = advance.result
@@ -132,10 +132,10 @@ class Standing:
                 self._row(trial).failed[trial.key] = advance.message
         else:
             self._stack = self._stack.after(advance, self.clock())
-        self._say_what_goes_on(advance)
+        self._note_activity(advance)
 
-    def left(self) -> Left:
-        """Return how long the rest should take, by nothing but the work of this run.
+    def left(self) -> TimeLeft:
+        """How long the rest should take, by nothing but the work of this run.
 
         The stack under way is taken to go on at its pace. A trial yet to come is taken to cost what those of
         its experiment cost; before there is one, it is counted as unknown.
@@ -144,12 +144,12 @@ class Standing:
         costs = self._costs()
         keys = {trial.key for trial in under_way}
         coming = [trial for trial in self._to_come() if trial.key not in keys]
-        told = [costs[trial.experiment] for trial in coming if trial.experiment in costs]
-        unknown = len(coming) - len(told) + (len(under_way) if rest is None else 0)
-        return Left(sum(told) + (rest or 0.0) * bool(under_way), unknown)
+        known = [costs[trial.experiment] for trial in coming if trial.experiment in costs]
+        unknown = len(coming) - len(known) + (len(under_way) if rest is None else 0)
+        return TimeLeft(sum(known) + (rest or 0.0) * bool(under_way), unknown)
 
     def _costs(self) -> dict[str, float]:
-        """Return what a trial of each experiment costs, by its finished ones, else by the stack's pace."""
+        """Seconds that a trial of each experiment costs, by its finished ones, else by the stack's pace."""
         costs = {}
         total = self._stack.total()
         if total is not None:
@@ -169,7 +169,7 @@ class Standing:
     def _row(self, trial: Trial) -> Row:
         return self.rows[trial.experiment, trial.method]
 
-    def _say_what_goes_on(self, advance: Advance) -> None:
+    def _note_activity(self, advance: Advance) -> None:
         for row in self.rows.values():
             row.now = ""
         doing = "loading" if advance.kind == "loading" else "measuring"
@@ -183,8 +183,8 @@ class Standing:
 class _Stack:
     """The trials that are trained together now, and the pace at which it goes.
 
-    first, share: the share of their work that was done when it was first told, and the last time.
-    began, told: when that was. training: whether it is past loading, from where on the pace counts.
+    first, share: the share of their work that was done at the first report, and at the last.
+    began, latest: when those were. training: whether it is past loading, from where on the pace counts.
     learning: whether the training is over, and classes are taken in one by one.
     """
 
@@ -192,81 +192,48 @@ class _Stack:
     first: float = 0.0
     share: float = 0.0
     began: float = 0.0
-    told: float = 0.0
+    latest: float = 0.0
     training: bool = False
     learning: bool = False
 
     def after(self, advance: Advance, now: float) -> _Stack:
-        """Return how it stands after more was told; other trials are another stack.
+        """Go on to the next report; other trials are another stack.
 
         Loading data says nothing of the pace, and of a training that was resumed a share was done before.
         Learning class by class, after the training, has a pace of its own.
         """
         begins = advance.kind == "learning" and not self.learning
         if advance.trials == self.trials and self.training and not begins:
-            return replace(self, share=max(self.share, advance.share), told=now)
+            return replace(self, share=max(self.share, advance.share), latest=now)
         training, start = advance.kind != "loading", 0.0 if begins else advance.share
         return _Stack(
-            advance.trials, start, advance.share, self.told if begins else now, now, training, begins
+            advance.trials, start, advance.share, self.latest if begins else now, now, training, begins
         )
 
     def total(self) -> float | None:
-        """Return the seconds that all of the work takes at this pace; None before there is one."""
+        """Seconds that all of the work takes at this pace; None before there is one."""
         if self.share - self.first < _ENOUGH:
             return None
-        return (self.told - self.began) / (self.share - self.first)
+        return (self.latest - self.began) / (self.share - self.first)
 
     def left(self, now: float) -> float | None:
-        """Return the seconds that are left of it."""
         total = self.total()
-        return None if total is None else max(total * (1 - self.share) - (now - self.told), 0.0)
+        return None if total is None else max(total * (1 - self.share) - (now - self.latest), 0.0)
 
 
-def duration(seconds: float) -> str:
-    """Return a time as people say it: 42 s, 3 min 05 s, 2 h 10 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def time_line(standing: Standing) -> str:
-    """Return how far a run is and how long it may take, in one line."""
-    spent = duration(standing.clock() - standing.began)
-    text = f"{standing.done} of {standing.wanted} trials done, {spent} so far"
-    left = standing.left()
-    if not standing.missing:
-        return text
-    if left.unknown and not left.seconds:
-        return f"{text}, time left not known yet"
-    if left.unknown:
-        return f"{text}, over {duration(left.seconds)} left: nothing is known yet of {left.unknown} trials"
-    return f"{text}, about {duration(left.seconds)} left"
-
-
-def trial_line(result: TrialResult) -> str:
-    """Return what a trial came to, in one line."""
-    trial = result.trial
-    columns = columns_of(trial.experiment)
-    figures = (f"{name} {percent(result.metrics.get(measure))}" for measure, name in columns.items())
-    return f"{trial.experiment} {trial.method} trial {trial.seed}: {', '.join(figures)}"
-
-
-def document_of(standing: Standing) -> dict[str, Any]:
-    """Return how a run stands as plain data."""
+def document_of(status: RunStatus) -> dict[str, Any]:
+    """Give a run as plain data, for JSON."""
     rows = []
-    for (experiment, method), row in standing.rows.items():
+    for (experiment, method), row in status.rows.items():
         missing = [{"trial": trial.seed, "reason": row.reason(trial)} for trial in row.missing]
         about = {"experiment": experiment, "method": method, "wanted": len(row.trials)}
         rows.append(about | {"done": len(row.results), "missing": missing, "metrics": _figures(row)})
-    spent = standing.clock() - standing.began
-    return {"rows": rows, "wanted": standing.wanted, "done": standing.done, "seconds": spent}
+    spent = status.clock() - status.began
+    return {"rows": rows, "wanted": status.wanted, "done": status.done, "seconds": spent}
 
 
 def _figures(row: Row) -> dict[str, dict[str, Any]]:
-    """Return a row's measures as plain data, the paper's figure in each that it has."""
+    """Give a row's measures as plain data, the paper's figure in each that it has."""
     out: dict[str, dict[str, Any]] = {}
     for measure in measures_of(row.trials[0].experiment):
         ours, theirs = row.summary(measure), row.published(measure)
@@ -275,28 +242,3 @@ def _figures(row: Row) -> dict[str, dict[str, Any]]:
             inside = theirs.contains(ours.mean) if ours else None
             out[measure]["published"] = {"mean": theirs.mean, "sd": theirs.sd, "contains_ours": inside}
     return out
-
-
-def missing_lines(standing: Standing) -> list[str]:
-    """Return what to say of trials without a result: how many, and which for what reason."""
-    if not standing.missing:
-        return []
-    count = f"{len(standing.missing)} of {standing.wanted} trials have no result"
-    lines = [f"error: {count}; the same command tries them again"]
-    for (experiment, method), row in standing.rows.items():
-        for reason in dict.fromkeys(map(row.reason, row.missing)):
-            alike = [trial for trial in row.missing if row.reason(trial) == reason]
-            lines.append(f"  {experiment} {method}, trial {seeds(alike)}: {reason}")
-    return lines
-
-
-def seeds(trials: Iterable[Trial]) -> str:
-    """Return trials of one row by their numbers, runs of them as one: 0-3, 7."""
-    numbers = sorted(trial.seed for trial in trials)
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

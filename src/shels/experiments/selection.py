@@ -1,0 +1,128 @@
+"""Which trials a command asks for: each experiment with the methods of its task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shels.data import sources
+from shels.errors import DataError, MissingDataError, SettingsError
+from shels.experiments.catalogue import Experiment, find_experiments
+from shels.experiments.methods import FAMILIES, METHODS, Method, find_methods
+from shels.experiments.trials import Trial
+from shels.files import read_metadata
+
+if TYPE_CHECKING:
+    from shels.experiments.preparing import Source
+
+Pairing = list[tuple[Experiment, list[Method]]]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The trials that were asked for, and notes for people on what was left out."""
+
+    trials: list[Trial]
+    notes: list[str]
+
+
+def select_trials(
+    names: Sequence[str], methods: Sequence[str] | None, count: int, changes: dict[str, Any]
+) -> Selection:
+    """Select the trials 0 to count - 1 of some experiments by some methods, each by name or by family.
+
+    methods: None for our own: SHELS's detection, and our ways to learn classes.
+
+    >>> chosen = select_trials(["within/digits"], ["shels", "ewc"], 3, {})
+    >>> [trial.seed for trial in chosen.trials], chosen.notes
+    ([0, 1, 2], ['left out, as no experiment asks for learning: ewc'])
+    """
+    if not names:
+        raise SettingsError("name an experiment, such as within/fmnist; --list shows them all")
+    experiments, chosen = find_experiments(names), _separate(methods)
+    pairs, without = _paired(experiments, _own() if chosen is None else find_methods(chosen), names)
+    trials = [each.trials(method, count, **changes) for each, fitting in pairs for method in fitting]
+    notes = [*_left_out(without), *_unused(pairs, chosen or ())]
+    return Selection([trial for some in trials for trial in some], notes)
+
+
+def named_data(data_dir: Path | None) -> Source:
+    """Make the loader of named sets for the engine; resized on reading only where images have many sizes."""
+
+    def load(name: str, size: int | None) -> Any:
+        return sources.load_named(name, data_dir, size if sources.named_set(name).any_size else None)
+
+    return load
+
+
+def check_data(trials: Sequence[Trial], data_dir: Path | None) -> None:
+    """Raise unless the data of these trials are here and whole, before anything is trained."""
+    needed = {name for trial in trials for name in (trial.known_data, trial.novel_data)}
+    sets = [each for each in sources.listing(data_dir) if each.name in needed] if needed else []
+    for each in sets:
+        if each.problem:
+            raise DataError(each.problem)
+    absent = [each.name for each in sets if not each.present]
+    if absent:
+        fetch = ", ".join(f"`shels data download {name}`" for name in absent)
+        raise MissingDataError(
+            f"{sources.data_directory(data_dir)} has no {', no '.join(absent)}; run {fetch}, or name "
+            "another folder with --data-dir (`shels data` tells what is where)"
+        )
+
+
+def check_weights(trials: Sequence[Trial], weights: Path | None) -> list[str]:
+    """Raise where pretrained weights cannot be used by these trials; note where the paper's use some."""
+    large = {trial.experiment for trial in trials if trial.settings.network.architecture == "vgg16"}
+    if weights is None:
+        names = ", ".join(sorted(large))
+        return [f"VGG16 starts fresh in {names}; the paper's is pretrained (--weights)"] if large else []
+    if trials and not large:
+        raise SettingsError("--weights is for experiments that train VGG16, and none of these does")
+    if trials:
+        read_metadata(weights)
+    return []
+
+
+def _separate(given: Sequence[str] | None) -> list[str] | None:
+    if given is None:
+        return None
+    chosen = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    if not chosen:
+        raise SettingsError("--methods names no method; --list shows them all")
+    return chosen
+
+
+def _own() -> list[Method]:
+    return [METHODS["shels"], *(each for each in FAMILIES["own"] if each.task == "learning")]
+
+
+def _paired(
+    experiments: Sequence[Experiment], methods: Sequence[Method], names: Sequence[str]
+) -> tuple[Pairing, list[Experiment]]:
+    """Pair experiments with the methods of their task; those that came with a family may be left out."""
+    pairs = [(each, [method for method in methods if method.task == each.task]) for each in experiments]
+    without = [each for each, fitting in pairs if not fitting]
+    for each in without:
+        if each.name in names or len(without) == len(pairs):
+            fitting = ", ".join(method.name for method in METHODS.values() if method.task == each.task)
+            raise SettingsError(
+                f"{each.name} is about {each.task}, and none of --methods is; choose from: {fitting}"
+            )
+    return [(each, fitting) for each, fitting in pairs if fitting], without
+
+
+def _left_out(experiments: Sequence[Experiment]) -> list[str]:
+    names = ", ".join(each.name for each in experiments)
+    return [f"left out, as none of --methods is for {experiments[0].task}: {names}"] if experiments else []
+
+
+def _unused(pairs: Pairing, words: Sequence[str]) -> list[str]:
+    """Note the methods that were asked for by name and have nothing to do; of a family some may well have."""
+    used = {method.name for _, fitting in pairs for method in fitting}
+    unused = [name for name in dict.fromkeys(words) if name in METHODS and name not in used]
+    if not unused:
+        return []
+    return [f"left out, as no experiment asks for {METHODS[unused[0]].task}: {', '.join(unused)}"]

@@ -1,0 +1,76 @@
+"""What a learner says of data on disk: a verdict on each sample of some files, measures on a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shels.data.inputs import choose_part, load_in_form, read_inputs
+from shels.data.splits import divide
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from shels.data.samples import Label, Samples
+    from shels.learner.learner import Learner
+
+
+@dataclass(frozen=True)
+class FileVerdict:
+    """The verdict on one sample: "novel", or the class that is predicted."""
+
+    source: str
+    verdict: Label
+    predicted: Label
+    score: float
+    threshold: float
+    p_value: float
+    novel: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """Measures of a learner on a part of a data set. left_out: how many samples were not counted."""
+
+    known: Samples
+    novel: Samples
+    left_out: int
+    part: str
+    measures: dict[str, Any]
+
+
+def file_verdicts(learner: Learner, paths: Sequence[Path]) -> list[FileVerdict]:
+    """Judge every sample in image files, folders and .npz files; all are read before the first is judged."""
+    groups = [group for path in paths for group in read_inputs(path, learner.preparation)]
+    return [row for inputs, names in groups for row in _verdicts(learner, inputs, names)]
+
+
+def _verdicts(learner: Learner, inputs: Tensor, names: Sequence[str]) -> Iterator[FileVerdict]:
+    found = learner.judge(inputs)
+    columns = (found.predicted, found.score, found.threshold, found.p_value, found.novel)
+    for name, place, score, threshold, p_value, novel in zip(
+        names, *(column.tolist() for column in columns), strict=True
+    ):
+        predicted = learner.classes[place]
+        verdict = "novel" if novel else predicted
+        yield FileVerdict(name, verdict, predicted, score, threshold, p_value, novel)
+
+
+def assess(
+    learner: Learner,
+    data: str,
+    *,
+    data_dir: Path | None = None,
+    novel_data: str | None = None,
+    part: str | None = None,
+) -> Assessment:
+    """Measure a learner on a data set; classes that it does not know, or all of `novel_data`, are novel."""
+    chosen = choose_part(load_in_form(data, data_dir, learner.preparation), part)
+    known, novel = divide(chosen.samples, learner.classes)
+    left_out = 0
+    if novel_data is not None:
+        left_out = len(novel)
+        novel = choose_part(load_in_form(novel_data, data_dir, learner.preparation), part).samples
+    return Assessment(known, novel, left_out, chosen.name, learner.evaluate(known, novel))
