@@ -5,19 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from shels.report.chart import Chart
-from shels.report.page import Block, Cell, Figure, Fold, Gallery, Mark, Page, Section, Table, shown
+from shels.report.drawing import Figure
+from shels.report.page import DETAILS, Block, Cell, Gallery, Page, Section, Table, marked
 
 _AROUND = {"best": "**", "quiet": "*"}
 
 
 def markdown(page: Page, figures: str) -> str:
-    """Return the page; a chart is shown from its file in the folder `figures`, other drawings in words."""
+    """Write the page; figures are shown from their PNG files in the folder `figures`.
+
+    >>> print(markdown(Page("Title", "One sentence.", []), "figures"), end="")
+    # Title
+    <BLANKLINE>
+    One sentence.
+    """
     facts = [f"- **{_text(value)}** {_text(name)}" for name, value in page.facts]
     parts = [f"# {_text(page.title)}", _text(page.lead), "\n".join(facts)]
     parts += [part for section in page.sections for part in _section(section, figures)]
     if page.details:
-        parts += _section(Section("Settings, versions and machine", page.details), figures)
+        parts += _section(Section(DETAILS, page.details), figures)
     parts.append(_text(page.footer))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -34,22 +40,12 @@ def _blocks(blocks: Sequence[Block], figures: str) -> Iterator[str]:
         elif isinstance(block, Table):
             yield from _table(block)
         elif isinstance(block, Figure):
-            yield _figure(block, figures)
+            yield f"![{_text(block.alt)}]({figures}/{block.name}.png)\n\n{_text(block.caption)}"
         elif isinstance(block, Gallery):
             yield f"### {_text(block.title)}: {_text(block.note)}"
         else:
-            yield from _fold(block, figures)
-
-
-def _fold(fold: Fold, figures: str) -> Iterator[str]:
-    yield f"### {_text(fold.title)}"
-    yield from _blocks(fold.blocks, figures)
-
-
-def _figure(figure: Figure, figures: str) -> str:
-    if isinstance(figure, Chart):
-        return f"![{_text(figure.alt)}]({figures}/{figure.name}.png)\n\n{_text(figure.caption)}"
-    return f"{_text(figure.alt)}\n\n{_text(figure.caption)}"
+            yield f"### {_text(block.title)}"
+            yield from _blocks(block.blocks, figures)
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -71,14 +67,13 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    if not isinstance(cell, Mark):
-        return _text(shown(cell))
-    around = _AROUND.get(cell.kind, "")
-    return f"{around}{_text(cell.text)}{around} {_text(cell.after)}".strip()
+    mark = marked(cell)
+    around = _AROUND.get(mark.kind, "")
+    return f"{around}{_text(mark.text)}{around} {_text(mark.after)}".strip()
 
 
 def _text(text: str) -> str:
-    """Return text on one line that no reader of Markdown takes for markup."""
+    """Put text on one line that no reader of Markdown takes for markup."""
     line = " ".join(text.replace("\N{NO-BREAK SPACE}", " ").split())
     line = re.sub(r"([\\`*|\[\]$~])", r"\\\1", line)
     line = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", line)
