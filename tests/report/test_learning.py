@@ -19,7 +19,7 @@ from shels.report.breakdown import class_tables, rates, stage_table, stages
 from shels.report.charts.classes import classes
 from shels.report.charts.learning import curves
 from shels.report.charts.networks import networks
-from shels.report.drawing import KNOWN, PALETTE, colour
+from shels.report.colours import KNOWN, PALETTE, colour
 from shels.report.experiments import write_report
 from shels.report.findings import bounds, learning_in_short
 from shels.report.machine import learning_times
@@ -262,7 +262,7 @@ def test_a_class_is_counted_once_where_it_was_first_and_once_where_it_was_taken_
 
 def test_of_many_methods_classes_are_shown_in_tables_alone():
     (study,) = studies([each for method in WAYS[:9] for each in run(method=method, count=1)])
-    assert classes([study]) == []
+    assert classes(study) == []
     assert len(class_tables(study)) == 18
 
 

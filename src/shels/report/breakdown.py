@@ -82,7 +82,6 @@ def _learning_tables(group: Group) -> Iterator[Table]:
 
 
 def _class_table(group: Group, title: str, classes: Rates, shares: Mapping[str, Rates]) -> Table:
-    """Make a row for each of the classes, a column for each share."""
     rows: list[list[Cell]] = [
         [name, rate.trials, round(rate.samples), *(_mean(each.get(name)) for each in shares.values())]
         for name, rate in classes.items()

@@ -14,21 +14,15 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from shels.report.colours import INK, QUIET
+
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-# Okabe and Ito's colours, which colour-blind readers can distinguish: known is blue, novel is orange.
-KNOWN, NOVEL, WRONG, REJECTED = "#0072B2", "#E69F00", "#CC79A7", "#B4BCC4"
-NOVEL_LINE, LEARNED = "#D55E00", "#009E73"  # thin lines need more contrast than novel's orange has
-INK, QUIET = "#1d2329", "#5b6671"
-PALETTE = (KNOWN, NOVEL, LEARNED, WRONG, "#56B4E9", NOVEL_LINE, "#8a949d", INK)
-"""Colours of methods side by side."""
-
 NARROW, WIDE = 430, 720
 """Widths that figures are drawn at: two narrow ones stand side by side, and one fits a phone."""
-DASHED = (0, (4, 3))
 
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -132,11 +126,6 @@ def label(name: str, most: int = 24) -> str:
     line = " ".join(name.split())
     line = line if len(line) <= most else line[: most - 1] + "…"
     return line.replace("$", r"\$")
-
-
-def colour(place: int) -> str:
-    """Choose the colour of the method at this place; there are eight, then they begin again."""
-    return PALETTE[place % len(PALETTE)]
 
 
 def file_name(kind: str, experiment: str) -> str:

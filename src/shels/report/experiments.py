@@ -70,12 +70,11 @@ def _meanings(found: Sequence[Study]) -> list[str]:
 
 
 def _family(name: str, members: Sequence[Study]) -> Section:
-    """Set out experiments of one kind: an overview, charts, the paper's figures, and all tests."""
     title, kind = FAMILIES[name]
     learning = members[0].learning
     caption = title if learning else f"Novelty detection {kind}"
     words = INTRODUCTIONS[name] + findings.bounds(members)
-    drawn = charts.drawn(charts.EXPERIMENTS, "learning" if learning else "detection", members)
+    drawn = charts.drawn(charts.FAMILY, "learning" if learning else "detection", members)
     times = machine.learning_times(members) if learning else None
     published = tables.against_published(members, "Ours beside the published figures")
     note = FURTHER_LEARNING if learning else "Accuracies and shares in per cent."
@@ -87,9 +86,9 @@ def _family(name: str, members: Sequence[Study]) -> Section:
 
 def _behind(study: Study) -> Section:
     """Show what lies behind an experiment's figures, as far as its trials have kept it."""
-    drawn = charts.drawn(charts.EXPERIMENTS, "networks", [study])
+    drawn = charts.drawn(charts.STUDY, "networks", study)
     stages = _present(stage_table(study))
-    classes: list[Figure | Table] = [*charts.drawn(charts.EXPERIMENTS, "classes", [study])]
+    classes: list[Figure | Table] = [*charts.drawn(charts.STUDY, "classes", study)]
     classes += class_tables(study)
     blocks: list[Block] = [_composition(study), *_exclusivity(study), *drawn]
     if len(blocks) == 1 and not stages and not classes:

@@ -49,7 +49,6 @@ def _trial_row(group: Group, result: TrialResult, keys: Sequence[str]) -> list[A
 
 
 def _summary_row(group: Group, key: str) -> list[Any]:
-    """Give a row, empty where nothing was measured."""
     ours, theirs = group.summary(key), group.published(key)
     if ours is None:
         return []

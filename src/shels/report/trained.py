@@ -84,7 +84,6 @@ def _recorded(learner: Learner) -> bool:
 
 
 def _training_words(learner: Learner) -> str:
-    """Say how long the training took on how much, where that is known."""
     report = learner.report
     if not _recorded(learner):
         return ""

@@ -19,13 +19,11 @@ _Shown = TypeVar("_Shown")
 
 Charts: TypeAlias = Mapping[str, Sequence[Callable[[_Shown], Sequence[Figure]]]]
 
-EXPERIMENTS: Charts[Sequence[Study]] = {
-    "detection": (detection.overview,),
-    "learning": (learning.curves,),
-    "networks": (networks.training, networks.exclusivity),
-    "classes": (classes.classes,),
-}
-"""Of experiments of one family ("detection", "learning"), or of a single one."""
+FAMILY: Charts[Sequence[Study]] = {"detection": (detection.overview,), "learning": (learning.curves,)}
+"""Of experiments of one kind beside each other."""
+
+STUDY: Charts[Study] = {"networks": (networks.training, networks.exclusivity), "classes": (classes.classes,)}
+"""Of a single experiment."""
 
 MODEL: Charts[Evaluation] = {
     "separation": (model.margins, model.roc),

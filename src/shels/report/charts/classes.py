@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shels.report.breakdown import Order, Rates, in_order, rates
-from shels.report.drawing import INK, PALETTE, WIDE, Figure, colour, file_name, label, legend
+from shels.report.colours import INK, PALETTE, colour
+from shels.report.drawing import WIDE, Figure, file_name, label, legend
 from shels.report.studies import Study
 
 if TYPE_CHECKING:
@@ -24,12 +25,8 @@ _LEARNING: dict[str, _Part] = {
 }
 
 
-def classes(studies: Sequence[Study]) -> list[Figure]:
-    """Draw each experiment's classes, a panel for each of the two roles that a class can have."""
-    return [figure for study in studies if (figure := _figure(study))]
-
-
-def _figure(study: Study) -> Figure | None:
+def classes(study: Study) -> list[Figure]:
+    """Draw an experiment's classes, a panel for each of the two roles that a class can have."""
     parts = _LEARNING if study.learning else _DETECTION
     sides = {
         title: {group.title: rates(group, *part) for group in study.groups} for title, part in parts.items()
@@ -40,7 +37,7 @@ def _figure(study: Study) -> Figure | None:
         if any(found.values())
     }
     if not names or (study.learning and len(study.groups) > len(PALETTE)):
-        return None  # of so many methods the tables show more: there are no more colours
+        return []  # of so many methods the tables show more: there are no more colours
     rows = max(map(len, names.values()))
 
     def draw(canvas: Canvas) -> None:
@@ -56,11 +53,10 @@ def _figure(study: Study) -> Figure | None:
     )
     size = (WIDE, max(12 + 5 * len(study.groups), 16) * rows + 90 + 20 * ((len(study.groups) + 1) // 2))
     alt = f"{study.short}: the share of each class's samples that was decided rightly, by method."
-    return Figure(file_name("classes", study.name), draw, size, alt, caption)
+    return [Figure(file_name("classes", study.name), draw, size, alt, caption)]
 
 
 def _dots(axes: Axes, found: Mapping[str, Rates], names: Sequence[str]) -> None:
-    """Draw a row for each class and, in it, a dot and a line for each method."""
     step = 0.7 / len(found)
     for place, (title, table) in enumerate(found.items()):
         shade, shift = colour(place), (place - (len(found) - 1) / 2) * step

@@ -11,7 +11,8 @@ import numpy as np
 from shels.experiments.published import Published, published
 from shels.experiments.statistics import Summary
 from shels.experiments.trials import MEASURES
-from shels.report.drawing import INK, KNOWN, PALETTE, QUIET, WIDE, Figure, colour, label, legend, panels
+from shels.report.colours import INK, KNOWN, PALETTE, QUIET, colour
+from shels.report.drawing import WIDE, Figure, label, legend, panels
 from shels.report.studies import BASELINE, FAMILIES, Group, Study, method_title
 from shels.report.tables import significance
 from shels.report.words import measure
@@ -72,7 +73,6 @@ def _title(studies: Sequence[Study]) -> str:
 
 
 def _bars(studies: Sequence[Study], series: Sequence[Series]) -> Figure:
-    """Draw a panel for each experiment and a bar for each method, paler if published."""
     across = min(len(studies), 2)
 
     def draw(canvas: Canvas) -> None:

@@ -9,19 +9,8 @@ import numpy as np
 
 from shels.experiments.statistics import Summary
 from shels.report.breakdown import stages
-from shels.report.drawing import (
-    INK,
-    KNOWN,
-    PALETTE,
-    QUIET,
-    WIDE,
-    Figure,
-    colour,
-    file_name,
-    label,
-    legend,
-    panels,
-)
+from shels.report.colours import INK, KNOWN, PALETTE, QUIET, colour
+from shels.report.drawing import WIDE, Figure, file_name, label, legend, panels
 from shels.report.studies import Study
 
 if TYPE_CHECKING:
@@ -48,7 +37,6 @@ def curves(studies: Sequence[Study]) -> list[Figure]:
 
 
 def _curves(study: Study) -> dict[str, Curve]:
-    """Collect the curves of the methods that have kept theirs."""
     made = {
         group.title: {stage.classes: stage.overall for stage in stages(group) if stage.overall}
         for group in study.groups
@@ -106,7 +94,6 @@ def _panel_each(study: Study, drawn: Mapping[str, Curve]) -> Figure:
 
 
 def _line(axes: Axes, curve: Curve, shade: str) -> None:
-    """Draw a mean in its band."""
     means = _means(curve)
     spreads = 100 * np.array([each.sd or 0.0 for each in curve.values()])
     axes.fill_between([*curve], means - spreads, means + spreads, color=shade, alpha=0.16, linewidth=0)

@@ -13,19 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shels.report.charts.networks import matrices
-from shels.report.drawing import (
-    DASHED,
-    INK,
-    KNOWN,
-    NARROW,
-    NOVEL,
-    QUIET,
-    REJECTED,
-    WRONG,
-    Figure,
-    label,
-    legend,
-)
+from shels.report.colours import DASHED, INK, KNOWN, NOVEL, QUIET, REJECTED, WRONG
+from shels.report.drawing import NARROW, Figure, label, legend
 from shels.report.evaluation import Evaluation
 from shels.report.words import percent
 
@@ -114,7 +103,6 @@ def _bins(values: Array) -> Array:
 
 
 def _mark(axes: Axes, x: float, y: float, name: str = "") -> None:
-    """Draw the point that the learner stands for."""
     dot = axes.plot([x], [y], "o", color=NOVEL, markeredgecolor=INK, markersize=8, clip_on=False)[0]
     if name:
         dot.set_label(name)

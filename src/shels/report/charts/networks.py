@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shels.experiments.trials import TrialResult
-from shels.report.drawing import INK, KNOWN, NARROW, WIDE, Figure, colour, file_name, label, legend, panels
+from shels.report.colours import INK, KNOWN, colour
+from shels.report.drawing import NARROW, WIDE, Figure, file_name, label, legend, panels
 from shels.report.studies import EXCLUSIVITY, Study
 from shels.report.words import comma
 
@@ -43,16 +44,12 @@ def networks(study: Study, detail: str) -> Iterator[tuple[str, str, list[TrialRe
 # Training ----------------------------------------------------------------------------------------------
 
 
-def training(studies: Sequence[Study]) -> list[Figure]:
+def training(study: Study) -> list[Figure]:
     """Draw loss and accuracy on held-out samples by epoch, each trial and the mean."""
-    return [figure for study in studies if (figure := _training(study))]
-
-
-def _training(study: Study) -> Figure | None:
     drawn = ((title, shade, _curves(results)) for title, shade, results in networks(study, "checks"))
     trained = [each for each in drawn if each[2]]
     if not trained:
-        return None
+        return []
     columns = 1 if study.learning else 2  # of learning, many methods share a network: their names are long
 
     def draw(canvas: Canvas) -> None:
@@ -73,7 +70,7 @@ def _training(study: Study) -> Figure | None:
     )
     alt = f"Training curves of {study.short}: loss and accuracy on held-out samples by epoch."
     size = (WIDE, 250 + 20 * (1 + (len(trained) - 1) // columns))
-    return Figure(file_name("training", study.name), draw, size, alt, caption)
+    return [Figure(file_name("training", study.name), draw, size, alt, caption)]
 
 
 def _curves(results: Sequence[TrialResult]) -> list[Array]:
@@ -96,21 +93,17 @@ def _lines(axes: Axes, curves: Sequence[Array], shade: str, title: str) -> None:
 # Exclusivity -------------------------------------------------------------------------------------------
 
 
-def exclusivity(studies: Sequence[Study]) -> list[Figure]:
+def exclusivity(study: Study) -> list[Figure]:
     """Draw how exclusive the features of each two classes are in the first trial, a matrix per network."""
-    return [figure for study in studies if (figure := _exclusivity(study))]
-
-
-def _exclusivity(study: Study) -> Figure | None:
     firsts = {title: results[0] for title, _, results in networks(study, EXCLUSIVITY)}
     found = {title: (_square(first), [*map(str, first.trial.known)]) for title, first in firsts.items()}
     found = {title: each for title, each in found.items() if len(each[0]) > 1}
     if not found:
-        return None
+        return []
     seeds = sorted({firsts[title].trial.seed for title in found})
     words = f"Exclusivity of each two classes in the first trial (seed {comma(seeds)})"
     alt = f"{study.short}: matrices of the exclusivity of each two classes, one for each network."
-    return matrices(file_name("exclusivity", study.name), found, WIDE // 2, alt=alt, words=words)
+    return [matrices(file_name("exclusivity", study.name), found, WIDE // 2, alt=alt, words=words)]
 
 
 def _square(result: TrialResult) -> Array:

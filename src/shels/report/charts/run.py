@@ -11,21 +11,9 @@ import numpy as np
 
 from shels.data.arrays import sorted_classes
 from shels.report.charts.model import ClassBars, bars
+from shels.report.colours import DASHED, INK, KNOWN, LEARNED, NOVEL, NOVEL_LINE, QUIET, WRONG
 from shels.report.course import Accuracy, Course, Step
-from shels.report.drawing import (
-    DASHED,
-    INK,
-    KNOWN,
-    LEARNED,
-    NOVEL,
-    NOVEL_LINE,
-    QUIET,
-    WIDE,
-    WRONG,
-    Figure,
-    label,
-    legend,
-)
+from shels.report.drawing import WIDE, Figure, label, legend
 from shels.report.words import comma
 
 if TYPE_CHECKING:
@@ -34,20 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 
-@dataclass(frozen=True)
-class _Phase:
-    """How a part of the time axis is shown: in words, by its background, and by the background's edge."""
-
-    words: str
-    tint: str
-    edge: str
-
-
-_PHASES = {
-    "known": _Phase("classes met before", "#e6f0f7", KNOWN),
-    "novel": _Phase("a new class appears", "#fdeecb", NOVEL),
-    "learning": _Phase("learning", "#cdebe0", LEARNED),
-}
+_PHASES = {"known": "classes met before", "novel": "a new class appears", "learning": "learning"}
+_TINTS = {"known": "#e6f0f7", "novel": "#fdeecb", "learning": "#cdebe0"}
+_EDGES = {"known": KNOWN, "novel": NOVEL, "learning": LEARNED}
 
 
 @dataclass(frozen=True)
@@ -148,7 +125,7 @@ def _shade(axes: Axes, found: Sequence[Moment]) -> None:
     end = -0.5
     for phase, run in groupby(moment.phase for moment in found):
         start, end = end, end + len(list(run))
-        axes.axvspan(start, end, color=_PHASES[phase].tint, linewidth=0)
+        axes.axvspan(start, end, color=_TINTS[phase], linewidth=0)
 
 
 def _confidence(axes: Axes, found: Sequence[Moment]) -> None:
@@ -195,9 +172,10 @@ def _legend(canvas: Canvas, phases: set[str], *, measured: bool) -> None:
     from matplotlib.lines import Line2D  # noqa: PLC0415
     from matplotlib.patches import Patch  # noqa: PLC0415
 
-    present = [phase for name, phase in _PHASES.items() if name in phases]
     entries: list[tuple[str, Artist]] = [
-        (phase.words, Patch(facecolor=phase.tint, edgecolor=phase.edge)) for phase in present
+        (words, Patch(facecolor=_TINTS[name], edgecolor=_EDGES[name]))
+        for name, words in _PHASES.items()
+        if name in phases
     ]
     if measured:  # columns are filled one after the other: so these stand below the phases
         line: dict[str, Any] = {"marker": "o", "linewidth": 2}
