@@ -100,7 +100,7 @@ def _training_words(learner: Learner) -> str:
 
 
 def _rule(learner: Learner) -> str:
-    """Say what names a class, what makes a sample novel, and how the thresholds were set."""
+    """Return what names a class, what makes a sample novel, and how the thresholds were set."""
     rule, detector = learner.settings.rule, learner.detector
     if isinstance(rule, AcceptShare):
         how = f"The thresholds were set to accept {percent(rule.share, 0)} of what is assigned to each class."
@@ -115,7 +115,7 @@ def _rule(learner: Learner) -> str:
 
 
 def _pair(learner: Learner, judge: Judge) -> str:
-    """Say who decides where classes are named in one way and novelty is detected in another."""
+    """Return who decides where classes are named in one way and novelty is told in another."""
     naming = LEARNERS[learner.settings.accommodation.kind].title
     telling = METHODS[judge.detector.name].title
     return (
