@@ -23,8 +23,7 @@ from shels.report import tables
 from shels.report.breakdown import class_tables
 from shels.report.charts.detection import overview
 from shels.report.experiments import write_report
-from shels.report.markdown import markdown
-from shels.report.page import Fold, Mark, Page, Section, Table, html
+from shels.report.page import Fold, Mark, Page, Section, Table, html, markdown
 from shels.report.studies import studies
 from shels.report.words import duration, figure, p_value
 from tests.report.test_report import Reader, assert_sound

@@ -13,8 +13,7 @@ from shels.report import charts, findings, machine, tables
 from shels.report.breakdown import class_tables, stage_table
 from shels.report.drawing import Figure
 from shels.report.findings import DETECTION_MEASURES, FURTHER_LEARNING, INTRODUCTIONS, LEARNING_MEASURES
-from shels.report.markdown import markdown
-from shels.report.page import Block, Fold, Page, Section, Table, figures, html
+from shels.report.page import Block, Fold, Page, Section, Table, figures, html, markdown
 from shels.report.spreadsheet import summary_csv, trials_csv
 from shels.report.studies import EXCLUSIVITY, FAMILIES, Study, studies
 from shels.report.words import count, spread

@@ -1,12 +1,13 @@
-"""A page: text, tables, figures and pictures as one HTML file that needs nothing else to be read.
+"""A page: text, tables, figures and pictures as one HTML file that needs nothing else, and as Markdown.
 
-How it looks is in templates/page.html and templates/page.css.
+How it looks is in templates/: page.html with page.css, and page.md.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -132,14 +133,43 @@ def html(page: Page) -> str:
     >>> "<h1>a &lt; b</h1>" in html(Page("a < b", "", []))
     True
     """
+    return _rendered("page.html", page)
+
+
+def markdown(page: Page, folder: str) -> str:
+    """Write the page as Markdown, the same words and tables; figures are shown from PNG files in a folder.
+
+    >>> print(markdown(Page("Title", "One sentence.", []), "figures"), end="")
+    # Title
+    <BLANKLINE>
+    One sentence.
+    """
+    text = _rendered("page.md", page, folder=folder)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _rendered(template: str, page: Page, **values: str) -> str:
     import jinja2  # noqa: PLC0415
 
-    loader = jinja2.PackageLoader("shels.report")
     environment = jinja2.Environment(
-        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.PackageLoader("shels.report"),
+        autoescape=jinja2.select_autoescape(["html"]),  # Markdown escapes by its own filter
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
     )
-    environment.globals |= {"marked": marked, "runs": _runs, "details_title": DETAILS}
-    return environment.get_template("page.html").render(page=page)
+    environment.globals |= {"marked": marked, "runs": _runs, "details_title": DETAILS} | values
+    environment.filters["text"] = _plain
+    return environment.get_template(template).render(page=page)
+
+
+def _plain(text: str) -> str:
+    """Put text on one line that no reader of Markdown takes for markup."""
+    line = " ".join(text.replace("\N{NO-BREAK SPACE}", " ").split())
+    line = re.sub(r"([\\`*|\[\]$~])", r"\\\1", line)
+    line = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", line)
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"^(#|[-+] |\d+[.)] )", r"\\\1", line)
 
 
 def figures(page: Page) -> Iterator[Figure]:
