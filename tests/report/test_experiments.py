@@ -19,9 +19,10 @@ from shels.experiments.methods import METHODS
 from shels.experiments.published import published
 from shels.experiments.records import Records
 from shels.experiments.trials import MEASURES, TrialResult
-from shels.report import tables
+from shels.report import charts, tables
 from shels.report.breakdown import class_tables
 from shels.report.charts.detection import overview
+from shels.report.drawing import Figure
 from shels.report.experiments import write_report
 from shels.report.page import Fold, Mark, Page, Section, Table, html, markdown
 from shels.report.studies import studies
@@ -281,6 +282,18 @@ def test_bars_of_the_paper_stand_beside_ours_and_the_picture_is_said_in_one_sent
     assert figure.alt.count(".") == 1
     assert len(figure.alt) < 120
     assert figure.png().startswith(b"\x89PNG")
+
+
+def test_a_chart_entered_in_the_table_is_on_the_page_in_the_markdown_and_a_file(tmp_path, monkeypatch):
+    def mine(study):
+        return [Figure("mine", lambda canvas: canvas.text(0, 0, "drawn"), (100, 80), "My own.", study.name)]
+
+    monkeypatch.setitem(charts.STUDY, "networks", (*charts.STUDY["networks"], mine))
+    files, page = written(tmp_path, run(count=1, kept=False))
+    assert [attrs["aria-label"] for attrs in page.all("svg")][-1] == "My own."
+    assert "drawn within/fmnist" in page.text
+    assert "![My own.](figures/mine.png)\n\nwithin/fmnist\n" in files["report.md"].read_text("utf-8")
+    assert Image.open(io.BytesIO(files["figures/mine.png"].read_bytes())).size == (200, 160)
 
 
 def test_the_settings_stand_whole_in_the_page_and_once_for_all_that_share_them(full):
