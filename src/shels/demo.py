@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from shels.learner import storage
 from shels.learner.learner import Learner, learning
 from shels.report import open_world
 from shels.report.course import Course, Witness, follow
-from shels.report.page import percent
+from shels.report.words import comma, percent
 from shels.training import Progress
 
 KNOWN_COUNT = 7
@@ -143,20 +143,16 @@ def _title(course: Course) -> str:
 
 def _lead(course: Course) -> str:
     found, new = len(course.found), len(course.found) + len(course.missed)
-    order = f" ({_listed(course.found)}, in this order)" if found else ""
+    order = f" ({comma(course.found)}, in this order)" if found else ""
     false = {0: "no false alarm", 1: "one false alarm"}
     alarms = false.get(course.false_alarms, f"{_number(course.false_alarms)} false alarms")
     return (
-        f"A small network was taught the digits {_listed(sorted_classes(course.taught))}. Then it watched "
+        f"A small network was taught the digits {comma(sorted_classes(course.taught))}. Then it watched "
         f"{len(course.steps)} batches of images and was not told when anything new began. It found "
         f"{_of(found, new)} new digits{order} and learned them from images of theirs alone, raised {alarms}, "
         f"and in the end named {percent(course.accuracy)} of the test images of all "
         f"{_number(len(course.right))} digits rightly."
     )
-
-
-def _listed(names: Sequence[object]) -> str:
-    return ", ".join(map(str, names))
 
 
 def _of(count: int, total: int) -> str:

@@ -19,13 +19,14 @@ from shels.experiments.methods import METHODS
 from shels.experiments.published import published
 from shels.experiments.records import Records
 from shels.experiments.trials import MEASURES, TrialResult
-from shels.report import experiment_figures, experiment_tables
-from shels.report.experiment_groups import studies
-from shels.report.experiment_machine import duration
-from shels.report.experiment_tables import figure, p_value
+from shels.report import charts, tables
+from shels.report.breakdown import class_tables
+from shels.report.charts.detection import overview
+from shels.report.drawing import Figure
 from shels.report.experiments import write_report
-from shels.report.markdown import markdown
-from shels.report.page import Fold, Mark, Page, Section, Table, html
+from shels.report.page import Fold, Mark, Page, Section, Table, html, markdown
+from shels.report.studies import studies
+from shels.report.words import duration, figure, p_value
 from tests.report.test_report import Reader, assert_sound
 
 
@@ -141,7 +142,7 @@ def test_the_csv_of_trials_has_a_row_for_each_with_its_classes_and_figures(full)
 
 
 def test_our_figures_stand_beside_the_published_ones_with_the_difference_and_a_clear_answer():
-    table = experiment_tables.against_published(studies(run()), "caption")
+    table = tables.against_published(studies(run()), "caption")
     row = rows_with(table, "FMNIST", "novel accuracy")[0]
     assert row[2:] == ["86.00 ± 1.05", "64.81 ± 14.91", "+21.19", "✗ above, 1.4 sd away"]
     assert rows_with(table, "FMNIST", "known accuracy")[0][-1] == "✗ above, 1.2 sd away"
@@ -154,13 +155,13 @@ def test_a_mean_that_is_the_published_one_lies_within():
         replace(each, metrics={name: published("within/fmnist", "shels", name).mean for name in MEASURES})
         for each in run()
     ]
-    table = experiment_tables.against_published(studies(results), "caption")
+    table = tables.against_published(studies(results), "caption")
     rows = [row for row in rows_with(table, "FMNIST") if row[1] != "exclusivity"]
     assert [row[-2:] for row in rows] == [["0.00", "✓ yes"]] * 3 + [["0.000", "✓ yes"]]
 
 
 def test_the_best_is_bold_and_stars_hang_on_the_method_that_differs():
-    table = experiment_tables.overview(studies(run() + run(method="standard-linear", base=0.7)), "caption")
+    table = tables.overview(studies(run() + run(method="standard-linear", base=0.7)), "caption")
     first, other = table.rows[0], table.rows[1]
     assert [cell.kind for cell in first[2:6]] == ["best"] * 4
     assert [cell.kind for cell in other[2:6]] == ["plain"] * 4
@@ -168,14 +169,14 @@ def test_the_best_is_bold_and_stars_hang_on_the_method_that_differs():
     assert "paired by seed" in table.note
     shuffled = [replace(each, metrics=metrics(0.7, (7 * each.trial.seed + 3) % 10)) for each in run()]
     moved = [replace(each, trial=replace(each.trial, method="standard-linear")) for each in shuffled]
-    table = experiment_tables.overview(studies(run() + moved), "caption")
+    table = tables.overview(studies(run() + moved), "caption")
     assert table.rows[1][2].after == "***"
 
 
-def test_published_rows_are_part_of_the_overview_and_told_apart():
-    table = experiment_tables.overview(studies(run()), "caption")
+def test_published_rows_are_part_of_the_overview_and_marked_as_such():
+    table = tables.overview(studies(run()), "caption")
     rows = {row[1].text: row for row in table.rows if isinstance(row[1], Mark)}
-    assert rows["SHELS, published"][2] == Mark("64.81 ± 14.91", "quiet")
+    assert rows["SHELS, published"][3] == Mark("64.81 ± 14.91", "quiet")
     assert rows["scaled cosine, published"][5] == Mark("0.740 ± 0.084", "quiet")
 
 
@@ -253,14 +254,14 @@ def test_trials_of_another_device_or_precision_are_told(tmp_path):
 
 
 def test_methods_that_share_their_networks_share_their_training_curve(full):
-    curve = next(a for a in full[2].all("svg") if a["aria-label"].startswith("Training curves of FMNIST"))
-    assert curve["aria-label"].count("at the end") == 1
-    assert "SHELS · SHELS network, Gaussian score: at the end 96.7 %" in curve["aria-label"]
+    labels = [attrs["aria-label"] for attrs in full[2].all("svg")]
+    assert sum(label.startswith("Training curves of FMNIST") for label in labels) == 1
+    assert full[2].words.count("SHELS · SHELS network, Gaussian score") == 2  # curve and matrix, once each
 
 
 def test_a_class_is_averaged_over_the_trials_in_which_it_had_the_role(tmp_path):
     results = run(count=3)
-    text = Reader(html(Page("t", "l", [Section("s", _classes(results))]))).text
+    text = Reader(html(Page("t", "l", [Section("s", class_tables(studies(results)[0]))]))).text
     known = [c for each in results for c in each.trial.known]
     novel = {
         c: [r.details["per_novel_class"][str(c)]["rejected"] for r in results if c in r.trial.novel]
@@ -273,18 +274,26 @@ def test_a_class_is_averaged_over_the_trials_in_which_it_had_the_role(tmp_path):
             assert f"{name} {len(novel[name])} 20 {100 * statistics.mean(novel[name]):.1f} %" in text
 
 
-def _classes(results):
-    from shels.report.experiment_classes import class_tables
+def test_bars_of_the_paper_stand_beside_ours_and_the_picture_is_said_in_one_sentence():
+    (figure,) = overview(studies(run()))
+    words = Reader(figure.svg()).text
+    assert all(name in words for name in ("FMNIST", "SHELS, published", "scaled cosine, published"))
+    assert all(name in words for name in ("known", "novel", "combined", "AUROC"))
+    assert figure.alt.count(".") == 1
+    assert len(figure.alt) < 120
+    assert figure.png().startswith(b"\x89PNG")
 
-    return class_tables(studies(results)[0])
 
+def test_a_chart_entered_in_the_table_is_on_the_page_in_the_markdown_and_a_file(tmp_path, monkeypatch):
+    def mine(study):
+        return [Figure("mine", lambda canvas: canvas.text(0, 0, "drawn"), (100, 80), "My own.", study.name)]
 
-def test_bars_tell_every_figure_in_words_and_pale_ones_are_the_papers():
-    chart = experiment_figures.bars("name", studies(run()), "within data sets")
-    assert "FMNIST, SHELS: novel (OOD) 86.00 ± 1.05" in chart.alt
-    assert "FMNIST, SHELS, published: novel (OOD) 64.81 ± 14.91" in chart.alt
-    assert "FMNIST, scaled cosine, published:" in chart.alt
-    assert chart.png.startswith(b"\x89PNG")
+    monkeypatch.setitem(charts.STUDY, "networks", (*charts.STUDY["networks"], mine))
+    files, page = written(tmp_path, run(count=1, kept=False))
+    assert [attrs["aria-label"] for attrs in page.all("svg")][-1] == "My own."
+    assert "drawn within/fmnist" in page.text
+    assert "![My own.](figures/mine.png)\n\nwithin/fmnist\n" in files["report.md"].read_text("utf-8")
+    assert Image.open(io.BytesIO(files["figures/mine.png"].read_bytes())).size == (200, 160)
 
 
 def test_the_settings_stand_whole_in_the_page_and_once_for_all_that_share_them(full):
@@ -302,7 +311,7 @@ def test_of_a_trial_with_two_results_the_last_counts():
 def test_results_that_cannot_be_paired_get_no_test_but_a_reason():
     ours, theirs = run(count=2), run(method="standard-linear", count=2)
     swapped = [replace(each, trial=replace(each.trial, known=each.trial.novel)) for each in theirs]
-    table = experiment_tables.statistics(studies(ours + swapped))
+    table = tables.statistics(studies(ours + swapped))
     assert "Where there is no test: within/fmnist, seed 0" in table.note
     assert rows_with(table)[0][3] is None
 
@@ -405,7 +414,7 @@ def test_methods_that_share_networks_are_compared_seed_by_seed_also_across_data_
     assert not study.pairs(linear)
     assert study.compared[gaussian]["auroc"].n == 10  # pairs
     assert study.compared[linear]["auroc"].n == 20  # values
-    table = experiment_tables.overview([study], "caption")
+    table = tables.overview([study], "caption")
     assert "share their classes or their network" in table.note
 
 
@@ -420,11 +429,11 @@ def test_what_was_measured_beyond_the_four_stands_apart_under_its_own_names():
         replace(each, metrics=each.metrics | {"closed_set_accuracy": 0.9, "fpr95": 0.25})
         for each in run(count=2)
     ]
-    table = experiment_tables.further(studies(results), "a note")
+    table = tables.further(studies(results), "a note")
     assert table.columns[2:] == (
         "closed-set accuracy",
-        "exclusivity",
         "novel accepted where 95 % of known are",
+        "exclusivity",
     )
-    assert table.rows[0][2:] == ["90.00 ± 0.00", "0.905 ± 0.007", "25.00 ± 0.00"]
+    assert table.rows[0][2:] == ["90.00 ± 0.00", "25.00 ± 0.00", "0.905 ± 0.007"]
     assert table.note == "a note"

@@ -14,17 +14,17 @@ from scipy import stats
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.methods import METHODS
 from shels.experiments.trials import LEARNING_MEASURES, TrialResult
-from shels.report import experiment_tables
-from shels.report.chart import PALETTE, colour
-from shels.report.drawing import KNOWN
-from shels.report.experiment_classes import class_tables, classes, rates
-from shels.report.experiment_courses import courses
-from shels.report.experiment_groups import studies
-from shels.report.experiment_inside import _distinct
-from shels.report.experiment_learning import course, in_short, introduction, stages
-from shels.report.experiment_machine import taking
+from shels.report import tables
+from shels.report.breakdown import class_tables, rates, stage_table, stages
+from shels.report.charts.classes import classes
+from shels.report.charts.learning import curves
+from shels.report.charts.networks import networks
+from shels.report.colours import KNOWN, PALETTE, colour
 from shels.report.experiments import write_report
+from shels.report.findings import bounds, learning_in_short
+from shels.report.machine import learning_times
 from shels.report.page import Mark
+from shels.report.studies import studies
 from tests.report.test_experiments import run as detected
 from tests.report.test_report import assert_sound
 
@@ -129,11 +129,11 @@ def test_a_report_on_both_kinds_has_a_part_for_each(both):
 
 def test_tables_as_csv_hold_the_measures_of_each_kind(both):
     trials = {row["experiment"]: row for row in rows_of(both[0]["trials.csv"])}
-    learned, told = trials[DIGITS], trials["within/digits"]
+    learned, detected_ = trials[DIGITS], trials["within/digits"]
     assert float(learned["forgetting"]) == pytest.approx(0.1)
     assert float(learned["fpr95"]) == 0.4
-    assert (told["forgetting"], told["fpr95"]) == ("", "")
-    assert float(told["novel_accuracy"]) > 0
+    assert (detected_["forgetting"], detected_["fpr95"]) == ("", "")
+    assert float(detected_["novel_accuracy"]) > 0
     means = {(row["experiment"], row["measure"]): row for row in rows_of(both[0]["summary.csv"])}
     values = [0.1, 0.104, 0.1]
     assert float(means[DIGITS, "forgetting"]["mean"]) == pytest.approx(statistics.mean(values))
@@ -144,7 +144,7 @@ def test_tables_as_csv_hold_the_measures_of_each_kind(both):
 
 def test_the_best_is_bold_for_forgetting_the_lowest_and_a_bound_never_is():
     results = run() + run(method="slda", loss=0.05) + run(method="joint", loss=0.01)
-    table = experiment_tables.overview(studies(results), "caption")
+    table = tables.overview(studies(results), "caption")
     assert table.columns[2:] == (
         "final, %",
         "added, %",
@@ -158,7 +158,7 @@ def test_the_best_is_bold_for_forgetting_the_lowest_and_a_bound_never_is():
     assert table.rows[1][4].text == "5.13 ± 0.23"
     assert "over the five measures" in table.note
     assert "is bold, bounds aside." in table.note
-    alone = experiment_tables.overview(studies(run(method="joint", loss=0.01) + run(method="fine-tune")), "")
+    alone = tables.overview(studies(run(method="joint", loss=0.01) + run(method="fine-tune")), "")
     assert [cell.kind for cell in alone.rows[1][2:5]] == ["best"] * 3  # where nothing but bounds was run
 
 
@@ -176,7 +176,7 @@ def test_each_of_the_five_measures_is_tested_against_the_first_method():
     assert tests["forgetting"].t == pytest.approx(oracle.statistic)
     assert tests["forgetting"].p == pytest.approx(oracle.pvalue)
     assert tests["forgetting"].p_holm == pytest.approx(5 * oracle.pvalue)  # the four others do not differ
-    table = experiment_tables.statistics([study])
+    table = tables.statistics([study])
     assert [row[1].replace("\N{NO-BREAK SPACE}", " ") for row in table.rows] == [
         "final accuracy",
         "accuracy of added classes",
@@ -187,14 +187,14 @@ def test_each_of_the_five_measures_is_tested_against_the_first_method():
     assert "over the five measures of an experiment. Wilcoxon" in table.note
 
 
-def test_a_course_is_the_mean_of_its_trials_stage_by_stage():
+def test_a_stage_is_the_mean_over_the_trials():
     (study,) = studies(run(count=2))
-    found = course(study.groups[0])
+    found = stages(study.groups[0])
     assert [each.classes for each in found] == [7, 8, 9, 10]
     assert found[1].overall.mean == pytest.approx(0.805)  # 0.9 and 0.91, a tenth less
     assert found[1].overall.sd == pytest.approx(0.01 / math.sqrt(2))
     assert found[0].newest is None
-    table = stages(study)
+    table = stage_table(study)
     assert table.columns == ("Method", "Of", "7 known", "8", "9", "10")
     assert [row[1:] for row in table.rows] == [
         ["all classes", "90.50", "80.50", "70.50", "60.50"],
@@ -206,29 +206,29 @@ def test_a_course_is_the_mean_of_its_trials_stage_by_stage():
 def test_a_stage_that_was_not_measured_is_left_out_of_its_mean():
     results = run(count=2)
     results[1].details["course"][1].update(overall=math.nan, newest=None)
-    found = course(studies(results)[0].groups[0])
+    found = stages(studies(results)[0].groups[0])
     assert found[1].overall.mean == pytest.approx(0.8)
     assert (found[1].overall.n, found[2].overall.n) == (1, 2)
 
 
 def test_the_time_for_a_class_is_the_mean_over_classes_and_trials():
-    table = taking(studies(run(count=2) + run(MNIST, count=1) + run(MNIST, method="slda", count=1)))
+    table = learning_times(studies(run(count=2) + run(MNIST, count=1) + run(MNIST, method="slda", count=1)))
     assert table.columns == ("Method", "MNIST", "digits")
     assert table.rows == [["Gaussians", "4.0 s", "4.5 s"], ["SLDA", "4.0 s", None]]  # 2, 4, 6 s; one more
 
 
 def test_few_methods_share_a_panel_and_many_have_one_each():
     few = [each for method in WAYS[: len(PALETTE)] for each in run(method=method, count=1)]
-    (chart,) = courses(studies(few + run(MNIST, count=1)))
-    assert all(shade.lower() in chart.svg.lower() for shade in PALETTE)
-    assert (
-        "MNIST, accuracy over so many known classes. Gaussians: 90.0\N{NO-BREAK SPACE}% of 7, " in chart.alt
-    )
+    (figure,) = curves(studies(few + run(MNIST, count=1)))
+    drawn = figure.svg().lower()
+    assert all(shade.lower() in drawn for shade in PALETTE)
+    assert all(f">{name}<" in drawn for name in ("mnist", "digits"))
     more = few + run(method=WAYS[len(PALETTE)], count=1)
-    (many,) = courses(studies(more))
-    assert all(f">{METHODS[method].title} 60.0<" in many.svg for method in WAYS[: len(PALETTE) + 1])
-    others = [shade for shade in PALETTE[1:6] if shade.lower() in many.svg.lower()]
-    assert KNOWN.lower() in many.svg.lower()
+    (many,) = curves(studies(more))
+    drawn = many.svg()
+    assert all(f">{METHODS[method].title} 60.0<" in drawn for method in WAYS[: len(PALETTE) + 1])
+    others = [shade for shade in PALETTE[1:6] if shade.lower() in drawn.lower()]
+    assert KNOWN.lower() in drawn.lower()
     assert others == []  # no colour has to be told from another
 
 
@@ -239,16 +239,16 @@ def test_networks_of_many_methods_never_share_a_colour():
         for each in run(method=method, count=1, network="last" if place == len(PALETTE) else "first")
     ]
     (study,) = studies(results)
-    assert [shade for _, shade, _ in _distinct(study, "checks")] == [colour(0), colour(1)]
+    assert [shade for _, shade, _ in networks(study, "checks")] == [colour(0), colour(1)]
 
 
-def test_a_class_is_counted_apart_where_it_was_first_and_where_it_was_taken_in():
+def test_a_class_is_counted_once_where_it_was_first_and_once_where_it_was_taken_in():
     results = run(count=3)
     (study,) = studies(results)
-    for among in ("known", "novel"):
-        found = rates(study.groups[0], "per_class", "named", among)
+    for order in ("known", "novel"):
+        found = rates(study.groups[0], "per_class", "named", order)
         for name in range(10):
-            shares = [0.5 + 0.04 * each.trial.seed for each in results if name in getattr(each.trial, among)]
+            shares = [0.5 + 0.04 * each.trial.seed for each in results if name in getattr(each.trial, order)]
             assert (str(name) in found) == bool(shares)
             if shares:
                 assert found[str(name)].mean == pytest.approx(statistics.mean(shares))
@@ -260,9 +260,9 @@ def test_a_class_is_counted_apart_where_it_was_first_and_where_it_was_taken_in()
     assert first.rows[0] == ["0", len(zero), 10, *(pytest.approx(share) for share in (named, 0.8, 0.4))]
 
 
-def test_of_many_methods_classes_are_told_in_tables_alone():
+def test_of_many_methods_classes_are_shown_in_tables_alone():
     (study,) = studies([each for method in WAYS[:9] for each in run(method=method, count=1)])
-    assert classes(study) is None
+    assert classes(study) == []
     assert len(class_tables(study)) == 18
 
 
@@ -275,12 +275,12 @@ def test_results_without_details_still_make_a_report(tmp_path):
 
 
 def test_words_name_bounds_only_where_they_were_run():
-    assert "Bounds" not in introduction(studies(run(count=1)))
-    bounds = run(method="fine-tune", count=1) + run(method="joint", count=1)
-    assert "Bounds, not rivals: fine-tuning, which does nothing" in introduction(studies(bounds))
-    assert len(list(in_short(studies(run(count=10))))) == 1
+    assert bounds(studies(run(count=1))) == ""
+    both = run(method="fine-tune", count=1) + run(method="joint", count=1)
+    assert "Bounds, not rivals: fine-tuning, which does nothing" in bounds(studies(both))
+    assert len(list(learning_in_short(studies(run(count=10))))) == 1
 
 
 def test_a_single_trial_has_no_spread_and_no_star():
-    table = experiment_tables.overview(studies(run(count=1) + run(method="slda", count=1)), "")
+    table = tables.overview(studies(run(count=1) + run(method="slda", count=1)), "")
     assert table.rows[1][2] == Mark("60.00")

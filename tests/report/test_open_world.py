@@ -12,8 +12,11 @@ from shels.data.streams import StreamBatch, paper_stream
 from shels.errors import DataError
 from shels.learner.learner import learn
 from shels.report import open_world
+from shels.report.charts import run
+from shels.report.charts.run import Moment, final_bars, moments, timeline
+from shels.report.charts.run import timeline_without_accuracy as without_accuracy
 from shels.report.course import Accuracy, Course, Group, Step, Witness, follow
-from shels.report.timeline import Moment, timeline
+from shels.report.words import percent
 from tests.report.test_report import Reader, assert_sound, blobs
 
 SETTINGS = Settings(
@@ -160,43 +163,51 @@ def test_a_batch_without_labels_cannot_be_measured(learner):
 
 def test_the_axis_of_time_has_every_batch_and_the_learning_after_it():
     found, undecided = course(FOUND, UNDECIDED), course(replace(FOUND, groups=(), outcome="drift"))
-    batch, learning, after = open_world.moments(found)
-    assert batch == Moment("novel", "1", 0.75, 0.5, "alarm: c", 0.75, 0.0, "c")
-    assert learning == Moment("learning", note="learns c", overall=0.95, newest=0.8, name="c")
-    assert (after.phase, after.note, after.overall, after.newest) == ("known", "false alarm", 1.0, None)
-    assert [moment.note for moment in open_world.moments(undecided)] == ["alarm: drift"]
-    again = open_world.moments(course(FOUND, FOUND))
+    batch, learning, after = moments(found)
+    assert batch == Moment("novel", "1", 0.75, 0.5, "alarm: c", Accuracy(0.75, 0.0, "c"))
+    assert learning == Moment("learning", note="learns c", accuracy=Accuracy(0.95, 0.8, "c"))
+    assert (after.phase, after.note, after.accuracy) == ("known", "false alarm", Accuracy(1.0))
+    assert [moment.note for moment in moments(undecided)] == ["alarm: drift"]
+    again = moments(course(FOUND, FOUND))
     assert [moment.phase for moment in again] == [
         "novel",
         "learning",
         "known",
         "learning",
     ]  # met, if not known
-    assert open_world.moments(found, accuracy=False)[1] == Moment("learning", note="learns c")
-
-
-def test_the_figure_over_time_tells_all_that_it_shows_in_words():
-    told = plain(timeline(open_world.moments(course(step(), FOUND))).alt)
-    assert "Batch 1: 0.0 % judged novel, alarm from 50.0 %; 100.0 % named rightly. " in told
-    assert (
-        "Batch 2: 75.0 % judged novel, alarm from 50.0 %, alarm: c; 75.0 % named rightly, of c 0.0 %" in told
-    )
-    assert told.endswith("Learns c; 95.0 % named rightly, of c 80.0 %.")
+    assert list(moments(found, accuracy=False))[1] == Moment("learning", note="learns c")
 
 
 def test_the_figure_over_time_marks_alarms_and_draws_accuracy_only_where_it_was_measured():
-    whole = timeline(open_world.moments(course(step(), FOUND, UNDECIDED)))
-    words = Reader(whole.svg).text
+    (whole,) = timeline(course(step(), FOUND, UNDECIDED))
+    words = Reader(whole.svg()).text
     for expected in ("alarm: c", "learns c", "false alarm", "alarm line", "accuracy, newest class"):
         assert expected in words
-    part = Reader(timeline(open_world.moments(course(step(), FOUND), accuracy=False)).svg).text
-    assert "accuracy" not in part
-    assert "learning" in part
+    (part,) = without_accuracy(course(step(), FOUND))
+    assert "accuracy" not in Reader(part.svg()).text
+    assert "learning" in Reader(part.svg()).text
+    assert whole.alt.count(".") == part.alt.count(".") == 1  # one sentence: the table below has the numbers
 
 
 def test_a_threshold_that_no_batch_can_reach_is_drawn_inside_the_figure():
-    moments = [Moment("known", "1", 0.5, 1.5), Moment("known", "2", 0.5, 0.6)]
-    assert "alarm from 150.0 %" in plain(timeline(moments).alt)
+    drawn = []
+
+    class Axes:
+        def __getattr__(self, name):
+            return lambda *values, **_: drawn.append((name, values))
+
+    run._confidence(Axes(), [Moment("known", "1", 0.5, 1.5), Moment("known", "2", 0.5, 0.6)])
+    assert [values[0] for name, values in drawn if name == "hlines"] == [104, 60]  # of an axis up to 128
+
+
+def test_the_bars_at_the_end_name_first_and_later_classes_each_with_its_share():
+    (figure,) = final_bars(course(FOUND))
+    words = plain(Reader(figure.svg()).text)
+    assert "classes of the first training: share named rightly" in words
+    assert "classes learned later: share named rightly" in words
+    assert all(share in words for share in ("100.0 %", "90.0 %", "80.0 %"))
+    first = replace(course(), right={"a": 1.0, "b": 0.9})
+    assert "learned later: share" not in Reader(final_bars(first)[0].svg()).text
 
 
 def test_the_table_has_a_row_for_each_batch_and_each_further_class():
@@ -212,9 +223,9 @@ def test_the_table_has_a_row_for_each_batch_and_each_further_class():
     assert open_world._rows(1, UNDECIDED)[0][5:] == ["false", "undecided", "", ""]
 
 
-def test_the_rule_of_the_alarm_is_told_as_it_is():
-    assert "once in 500 times" in open_world._line_words(FalseAlarmRate(0.002))
-    assert "more than 75 % of the batch" in plain(open_world._line_words(PresetShare(0.75)))
+def test_the_rule_of_the_alarm_is_said_as_it_is():
+    assert "once in 500 times" in open_world._alarm_rule(FalseAlarmRate(0.002))
+    assert "more than 75 % of the batch" in plain(open_world._alarm_rule(PresetShare(0.75)))
 
 
 def test_the_page_is_sound_and_its_figures_are_those_of_the_courses(learner, helped, tmp_path):
@@ -236,7 +247,7 @@ def test_the_page_is_sound_and_its_figures_are_those_of_the_courses(learner, hel
     page = assert_sound(path.read_text("utf-8"))
     text = plain(page.text)
     assert "2 of 2 new classes found" in text or "new classes found 2 of 2" in text
-    assert f"Of all test images {plain(open_world.percent(helped.accuracy))} are named rightly" in text
+    assert f"Of all test images {plain(percent(helped.accuracy))} are named rightly" in text
     assert text.count("learned as <e>") == 1
     assert {"d", "<e>"} <= {attrs["alt"] for attrs in page.all("img")}
     assert all(group.name in text for step in alone.steps for group in step.learned)

@@ -1,26 +1,28 @@
-"""How figures are drawn: one palette, one style, and SVG whose text stays text.
+"""How figures are drawn: one palette, one style, one way, for a page (SVG) and for slides (PNG) alike.
 
-The text is drawn by the reader's browser, so it is sharp at any size and shows names in any script.
+Text in an SVG stays text, drawn by the reader's browser: sharp at any size, in any script.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from shels.report.colours import INK, QUIET
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart: known is blue, novel is orange.
-KNOWN, NOVEL, WRONG, REJECTED = "#0072B2", "#E69F00", "#CC79A7", "#B4BCC4"
-NOVEL_LINE, LEARNED = "#D55E00", "#009E73"  # thin lines need more contrast than novel's orange has
-TINTS = {"known": "#e6f0f7", "novel": "#fdeecb", "learning": "#cdebe0"}
-"""Backgrounds of the phases of an open-world run."""
-INK, QUIET = "#1d2329", "#5b6671"
-DASHED = (0, (4, 3))
+NARROW, WIDE = 430, 720
+"""Widths that figures are drawn at: two narrow ones stand side by side, and one fits a phone."""
 
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -47,41 +49,92 @@ _STYLE: Any = {
 }
 
 
-def svg(draw: Callable[[Canvas], None], width: int, height: int, salt: str = "") -> str:
-    """Return a drawing as an <svg> element for a page, one unit a CSS pixel.
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A drawing with what it shows in one sentence (alt) and what stands below it (caption).
 
-    salt: what tells it from other drawings by the same function on the page, so that no id occurs twice.
+    name: of its file, and its own on a page. size: width and height it is drawn at; width: the most it takes
+    on a page in CSS pixels; a wide one is enlarged, so that its letters stay legible on a phone.
     """
-    import matplotlib as mpl  # noqa: PLC0415
-    from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
 
-    buffer = io.StringIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": draw.__qualname__ + salt}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # the reader's browser has the script's font
-        canvas = Canvas(figsize=(width / 72, height / 72), layout="constrained", facecolor="none")
-        draw(canvas)
-        canvas.savefig(buffer, format="svg", metadata=nothing)
-    text = buffer.getvalue()
-    text = re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
-    return re.sub(r'<g id="[^"]*"', "<g", text)  # names that would occur twice on a page, and are not used
+    kind: ClassVar[str] = "figure"
+    name: str
+    draw: Callable[[Canvas], None]
+    size: tuple[int, int]
+    alt: str
+    caption: str
+    width: int = 860
+
+    def svg(self) -> str:
+        """Draw it as an <svg> element for a page; names inside that would occur twice there are left out."""
+        unsaid = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        text = self._drawn(format="svg", metadata=unsaid).decode("utf-8")
+        text = re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
+        text = re.sub(r'<g id="[^"]*"', "<g", text)
+        return text.replace("<svg", f'<svg role="img" aria-label="{escape(self.alt)}"', 1)
+
+    def png(self) -> bytes:
+        """Draw it as a picture of its own, at twice the size."""
+        return self._drawn(format="png", dpi=144, facecolor="white", metadata={"Software": None})
+
+    def _drawn(self, **options: Any) -> bytes:
+        import matplotlib as mpl  # noqa: PLC0415
+        from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
+
+        buffer = io.BytesIO()
+        with mpl.rc_context(_STYLE | {"svg.hashsalt": self.name}), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph")  # the reader's browser has the script's font
+            width, height = self.size
+            canvas = Canvas(figsize=(width / 72, height / 72), layout="constrained", facecolor="none")
+            self.draw(canvas)
+            canvas.savefig(buffer, **options)
+        return buffer.getvalue()
 
 
-def legend_above(canvas: Canvas, colours: Mapping[str, str] | None = None, columns: int = 3) -> None:
-    """Put the legend over the panels: of these colours, or of all that is labelled in them."""
+def panels(canvas: Canvas, number: int, across: int, **options: Any) -> list[Axes]:
+    """Lay out so many panels, row by row; what is left over in the last row stays empty."""
+    found = list(canvas.subplots(-(-number // across), across, squeeze=False, **options).flat)
+    for axes in found[number:]:
+        axes.set_axis_off()
+    return found[:number]
+
+
+def legend(
+    canvas: Canvas,
+    entries: Mapping[str, str] | Mapping[str, Artist] | None = None,
+    columns: int = 3,
+    **options: Any,
+) -> None:
+    """Put the legend over the panels: of these colours or artists, or of all that is labelled in them."""
     from matplotlib.patches import Patch  # noqa: PLC0415
 
-    if colours is None:
-        pairs = [axes.get_legend_handles_labels() for axes in canvas.axes]
-        handles = [handle for pair in pairs for handle in pair[0]]
-        labels = [label for pair in pairs for label in pair[1]]
-    else:
-        handles, labels = [Patch(color=colour) for colour in colours.values()], list(colours)
-    canvas.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2)
+    if entries is None:
+        pairs = [zip(*axes.get_legend_handles_labels()[::-1], strict=True) for axes in canvas.axes]
+        entries = {name: handle for pair in pairs for name, handle in pair}
+    handles = [Patch(color=each) if isinstance(each, str) else each for each in entries.values()]
+    canvas.legend(
+        handles, list(entries), loc="outside upper left", ncols=columns, columnspacing=1.4, **options
+    )
 
 
 def label(name: str, most: int = 24) -> str:
-    """Return a class's name as a label: on one line, not too long, and never read as a formula."""
+    """Make a name a label: on one line, not too long, and never read as a formula.
+
+    >>> label("a long name", 7)
+    'a long…'
+    """
     line = " ".join(name.split())
     line = line if len(line) <= most else line[: most - 1] + "…"
     return line.replace("$", r"\$")
+
+
+def file_name(kind: str, experiment: str) -> str:
+    """Name a file as any file system takes it; names that lose a letter get a digest, so that none meet.
+
+    >>> file_name("training", "within/fmnist")
+    'training-within-fmnist'
+    """
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", experiment.replace("/", "-")).strip("-.")
+    if plain != experiment.replace("/", "-"):
+        plain += "-" + hashlib.blake2b(experiment.encode(), digest_size=3).hexdigest()
+    return f"{kind}-{plain}"

@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from shels.agent.alarm import AlarmRule, PresetShare
-from shels.data.arrays import sorted_classes
 from shels.data.samples import Samples
 from shels.files import write_whole
 from shels.learner.learner import Learner
 from shels.learning.registry import method_of
-from shels.report import detection, figures, trained
+from shels.report import charts, detection, trained
 from shels.report.course import Course, Group, Step
-from shels.report.page import Block, Cell, Gallery, Page, Section, Table, Thumbnail, html, percent
-from shels.report.timeline import Moment, timeline
-from shels.report.trained import count
-
-_MOST_SHOWN = 12
+from shels.report.evaluation import evaluate
+from shels.report.page import Block, Cell, Gallery, Page, Section, Table, gallery, html
+from shels.report.words import comma, count, percent
 
 
 def write(
@@ -33,62 +30,23 @@ def write(
     title: str,
     lead: str,
 ) -> None:
-    """Write the page on a learner and two courses that an agent took from it.
+    """Write the page on a learner and two runs of an agent that began with it.
 
     measures: of the learner on the known and the novel samples, before the first batch. helped: somebody
     gave more images of what was seen; alone: nobody did. lead: the sentence below the title.
     """
-    told = detection.told_apart(learner, known, novel, measures, "Known or novel, before the first batch")
+    shown = evaluate(learner, known, novel, measures)
     sections = [
-        Section("What happened, batch by batch", _story(helped, learner)),
+        Section("What happened, batch by batch", _batches(helped, learner)),
         *_pictures(helped),
-        Section("Class by class, at the end", _by_class(helped, known)),
+        Section("Class by class, at the end", _end(helped)),
         Section("When nobody helps", _alone(alone)),
         trained.training(learner),
-        told,
-        *trained.inside(learner, known),
+        detection.separation(shown, "Known or novel, before the first batch"),
+        *trained.inside(shown),
     ]
     page = Page(title, lead, sections, _facts(helped), trained.details(learner), trained.footer())
     write_whole(path, html(page))
-
-
-def moments(course: Course, *, accuracy: bool = True) -> list[Moment]:
-    """Return a course as places on the axis of time: each batch and, where it led to it, the learning."""
-    out: list[Moment] = []
-    met = set(course.taught)
-    for number, step in enumerate(course.steps, 1):
-        phase = "known" if met.issuperset(step.labels) else "novel"
-        met.update(step.labels)
-        out.append(
-            Moment(
-                phase,
-                str(number),
-                step.share,
-                step.threshold,
-                _alarm_note(step),
-                **(_accuracy(step, after=False) if accuracy else {}),
-            )
-        )
-        learned = [str(group.name) for group in step.learned]
-        if learned:
-            note = "learns " + ", ".join(learned)
-            after = _accuracy(step, after=True) if accuracy else {}
-            out.append(Moment("learning", note=note, **after))
-    return out
-
-
-def _accuracy(step: Step, *, after: bool) -> dict[str, Any]:
-    measured = step.after if after else step.before
-    name = "" if measured.name is None else str(measured.name)
-    return {"overall": measured.overall, "newest": measured.newest, "name": name}
-
-
-def _alarm_note(step: Step) -> str:
-    if not step.alarm:
-        return ""
-    if step.false_alarm:
-        return "false alarm"
-    return "alarm: " + (", ".join(str(group.truth) for group in step.groups) or step.outcome)
 
 
 # Batch by batch ----------------------------------------------------------------------------------------
@@ -103,27 +61,26 @@ def _facts(course: Course) -> list[tuple[str, str]]:
         ("of all test images named rightly at the end", percent(course.accuracy)),
     ]
     if seconds:
-        slowest = f"{1000 * max(seconds):.0f}\N{NO-BREAK SPACE}ms"
-        facts.append(("to learn a class, at most", slowest))
+        facts.append(("to learn a class, at most", _milliseconds(max(seconds))))
     return facts
 
 
-def _story(course: Course, learner: Learner) -> list[Block]:
+def _batches(course: Course, learner: Learner) -> list[Block]:
     watched = (
         f"The agent was shown {count(len(course.steps), 'batch')} of test images. It was told neither what "
         "they held nor where anything new began; it judged each image by itself, known or novel. Some images "
         "of known classes are always taken for novel, so a batch raises an alarm only where there are more "
-        f"than that. {_line_words(course.rule)}"
+        f"than that. {_alarm_rule(course.rule)}"
     )
     learned = (
         "After an alarm the agent sorts out what is new and asks for more of it. Here it was given the "
         f"training images of that class and its name. It learns them {_way(learner)}, and goes on watching."
     )
-    return [watched, learned, timeline(moments(course)), _table(course)]
+    return [watched, learned, *charts.drawn(charts.RUN, "batches", course), _table(course)]
 
 
 def _way(learner: Learner) -> str:
-    """Return how a class is learned: by training or not, and with what of the classes before."""
+    """Say how a class is learned: by training or not, and with what of the classes before."""
     method = method_of(learner.settings.accommodation)
     single = "in a single pass, without a training step"
     how = single if method.frozen_features else "by training the network"
@@ -131,7 +88,7 @@ def _way(learner: Learner) -> str:
     return f"{how} and {kept} of the classes before"
 
 
-def _line_words(rule: AlarmRule) -> str:
+def _alarm_rule(rule: AlarmRule) -> str:
     if isinstance(rule, PresetShare):
         return f"The line was drawn beforehand: more than {percent(rule.share, 0)} of the batch."
     return (
@@ -146,7 +103,7 @@ def _table(course: Course) -> Table:
 
 
 def _rows(number: int, step: Step) -> list[list[Cell]]:
-    """Return a row for a batch, and one for each further class that was learned from it."""
+    """Make a row for a batch, and one for each further class that was learned from it."""
     first: list[Cell] = [str(number), _held(step), len(step.batch), step.share, step.threshold]
     if not step.alarm:
         return [[*first, "", "", "", ""]]
@@ -162,17 +119,18 @@ def _rows(number: int, step: Step) -> list[list[Cell]]:
 def _learned_cells(step: Step, group: Group | None) -> list[Cell]:
     if group is None or not group.learned:
         return [step.outcome, "", ""]
-    milliseconds = f"{1000 * group.seconds:.0f}\N{NO-BREAK SPACE}ms"
-    return [str(group.name), count(group.images, "image").replace(" ", "\N{NO-BREAK SPACE}"), milliseconds]
+    images = count(group.images, "image").replace(" ", "\N{NO-BREAK SPACE}")
+    return [str(group.name), images, _milliseconds(group.seconds)]
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.0f}\N{NO-BREAK SPACE}ms"
 
 
 def _held(step: Step) -> str:
-    new = ", ".join(f"{name}" for name in step.new)
     old = len(set(step.labels) - set(step.new))
-    if not new:
-        return f"{old}\N{NO-BREAK SPACE}known"
-    new = f"new:\N{NO-BREAK SPACE}{new}"
-    return f"{old}\N{NO-BREAK SPACE}known, {new}" if old else new
+    known = [f"{old}\N{NO-BREAK SPACE}known"] if old or not step.new else []
+    return comma(known + [f"new:\N{NO-BREAK SPACE}{comma(step.new)}"] * bool(step.new))
 
 
 # What was called novel, and how it ended ----------------------------------------------------------------
@@ -188,63 +146,48 @@ def _pictures(course: Course) -> list[Section]:
 
 def _gallery(number: int, step: Step) -> Gallery:
     positions = step.novel.nonzero()[:, 0].tolist()
-    shown = positions[:_MOST_SHOWN]
-    note = f"{len(positions)} of {len(step.batch)} judged novel" + (
-        f"; {len(shown)} shown" if len(shown) < len(positions) else ""
-    )
-    learned = ", ".join(str(group.name) for group in step.learned)
-    false = "a false alarm, " if step.false_alarm else ""
-    end = f"{false}learned as {learned}" if learned else f"{false}{step.outcome}"
-    pictures = [
-        Thumbnail(figures.thumbnail(step.batch.inputs[i].cpu().numpy()), (str(step.labels[i]),))
-        for i in shown
-    ]
-    return Gallery(f"Batch {number}, {end}", note, pictures)
+    end = f"learned as {comma(group.name for group in step.learned)}" if step.learned else step.outcome
+    title = f"Batch {number}, {'a false alarm, ' if step.false_alarm else ''}{end}"
+    note = f"{len(positions)} of {len(step.batch)} judged novel"
+    return gallery(title, note, step.batch.inputs, positions, lambda place: (str(step.labels[place]),))
 
 
-def _by_class(course: Course, known: Samples) -> list[Block]:
-    taught = {str(name): course.right[name] for name in sorted_classes(known.classes)}
-    later = [name for name in course.right if name not in known.classes]
+def _end(course: Course) -> list[Block]:
     words = (
         f"Of all test images {percent(course.accuracy)} are named rightly where none is rejected. With "
         f"rejection, {percent(course.accepted_and_right)} are accepted and named rightly: that is the price "
         "of staying able to notice the next class."
     )
     if course.missed:
-        missed = ", ".join(map(str, course.missed))
-        words += f" What was never found ({missed}) counts as wrong throughout."
-    return [words, figures.named_bars(taught, {str(name): course.right[name] for name in later})]
+        words += f" What was never found ({comma(course.missed)}) counts as wrong throughout."
+    return [words, *charts.drawn(charts.RUN, "end", course)]
 
 
 # Without help -------------------------------------------------------------------------------------------
 
 
 def _alone(course: Course) -> list[Block]:
-    groups = [group for step in course.steps for group in step.learned]
     words = (
         f"The same first learner, on its own, in a harder world: {count(len(course.steps), 'batch')}, each a "
         "mix; new classes appear at random times among known ones, two of them at once. Nobody answers, so "
         "it divides what looks new into groups and learns each from the very images that it saw, under a "
         "name of its own, until a person gives it a better one."
     )
-    blocks: list[Block] = [words, timeline(moments(course, accuracy=False))]
-    if not groups:
-        return [*blocks, "It found no group that it could have learned."]
+    blocks: list[Block] = [words, *charts.drawn(charts.RUN, "batches without help", course)]
     rows: list[list[Cell]] = [
         [str(group.name), str(number), group.seen, str(group.truth), group.purity]
         for number, step in enumerate(course.steps, 1)
         for group in step.learned
     ]
-    return [
-        *blocks,
-        Table(("Learned as", "Batch", "From images", "Mostly", "Of that class"), rows),
-        _sum(course),
-    ]
+    if not rows:
+        return [*blocks, "It found no group that it could have learned."]
+    table = Table(("Learned as", "Batch", "From images", "Mostly", "Of that class"), rows)
+    return [*blocks, table, _final_words(course)]
 
 
-def _sum(course: Course) -> str:
+def _final_words(course: Course) -> str:
     if course.missed:
-        end = "No group stands for " + ", ".join(map(str, course.missed)) + ", which counts as wrong here. "
+        end = f"No group stands for {comma(course.missed)}, which counts as wrong here. "
     else:
         end = "Every new class has a group. "
     false = f"False alarms: {course.false_alarms}. " if course.false_alarms else ""

@@ -1,15 +1,28 @@
-"""A page: text, tables, figures and pictures as one HTML file that needs nothing else to be read."""
+"""A page: text, tables, figures and pictures as one HTML file that needs nothing else, and as Markdown.
+
+How it looks is in templates/: page.html with page.css, and page.md.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import groupby
-from typing import Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from shels.report.style import STYLE
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from shels.report.drawing import Figure
+from shels.report.words import NOTHING, percent
+
+DETAILS = "Settings, versions and machine"
+MOST_SHOWN = 12
+"""Pictures in a gallery."""
 
 
 @dataclass(frozen=True)
@@ -29,22 +42,13 @@ Cell: TypeAlias = str | int | float | Mark | None
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A drawing as inline SVG, what it shows in words, what stands below it; its most width in CSS pixels."""
-
-    svg: str
-    alt: str
-    caption: str
-    width: int
-
-
-@dataclass(frozen=True)
 class Table:
     """Rows under column titles: the first `left` columns to the left, the others to the right.
 
     note: what stands below it. merged: neighbouring rows that begin alike share their first cell.
     """
 
+    kind: ClassVar[str] = "table"
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
@@ -53,7 +57,7 @@ class Table:
     merged: bool = False
 
     def runs(self) -> list[list[Sequence[Cell]]]:
-        """Return the rows, those together that share their first cell."""
+        """Give the rows, those together that share their first cell."""
         if not self.merged:
             return [[row] for row in self.rows]
         return [list(run) for _, run in groupby(self.rows, key=lambda row: row[0])]
@@ -71,11 +75,17 @@ class Thumbnail:
         """The picture in words, for readers that cannot see it."""
         return ", ".join(self.lines)
 
+    @property
+    def base64(self) -> str:
+        """The picture as text, for a page that holds it."""
+        return base64.b64encode(self.png).decode("ascii")
+
 
 @dataclass(frozen=True)
 class Gallery:
     """A row of small pictures under a title; `note` stands beside it, or alone where there is none."""
 
+    kind: ClassVar[str] = "gallery"
     title: str
     note: str
     thumbnails: Sequence[Thumbnail] = ()
@@ -85,6 +95,7 @@ class Gallery:
 class Fold:
     """Blocks that a reader sees on request, under a title."""
 
+    kind: ClassVar[str] = "fold"
     title: str
     blocks: Sequence[str | Figure | Table | Gallery]
 
@@ -116,138 +127,99 @@ class Page:
     contents: bool = False
 
 
-def percent(share: float, digits: int = 1) -> str:
-    """Return a fraction 0-1 as a reader sees it: 0.951 as 95.1 %."""
-    return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
-
-
 def html(page: Page) -> str:
-    """Return the whole page; everything in it is escaped, and nothing is fetched when it is opened."""
-    facts = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in page.facts
+    """Write the whole page; everything in it is escaped, and nothing is fetched when it is opened.
+
+    >>> "<h1>a &lt; b</h1>" in html(Page("a < b", "", []))
+    True
+    """
+    return _rendered("page.html", page)
+
+
+def markdown(page: Page, folder: str) -> str:
+    """Write the page as Markdown, the same words and tables; figures are shown from PNG files in a folder.
+
+    >>> print(markdown(Page("Title", "One sentence.", []), "figures"), end="")
+    # Title
+    <BLANKLINE>
+    One sentence.
+    """
+    text = _rendered("page.md", page, folder=folder)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _rendered(template: str, page: Page, **values: str) -> str:
+    import jinja2  # noqa: PLC0415
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("shels.report"),
+        autoescape=jinja2.select_autoescape(["html"]),  # Markdown escapes by its own filter
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
     )
-    body = [
-        f"<header><h1>{escape(page.title)}</h1><p class='lead'>{escape(page.lead)}</p></header>",
-        f"<dl class='facts'>{facts}</dl>" if facts else "",
-        _contents(page.sections) if page.contents else "",
-        *(_section(section, place if page.contents else None) for place, section in enumerate(page.sections)),
-        _details(page.details),
-        f"<footer>{escape(page.footer)}</footer>" if page.footer else "",
-    ]
-    return (
-        "<!DOCTYPE html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
-        f"<meta http-equiv='Content-Security-Policy' content=\"{_POLICY}\">\n"
-        f"<title>{escape(page.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(part for part in body if part)
-        + "\n</main>\n</body>\n</html>\n"
-    )
+    environment.globals |= {"marked": marked, "runs": _runs, "details_title": DETAILS} | values
+    environment.filters["text"] = _plain
+    return environment.get_template(template).render(page=page)
 
 
-def _contents(sections: Sequence[Section]) -> str:
-    links = (
-        f"<a href='#part-{place}'>{escape(each.title.partition(':')[0])}</a>"
-        for place, each in enumerate(sections)
-    )
-    return f"<nav aria-label='Contents'>{' '.join(links)}</nav>"
+def _plain(text: str) -> str:
+    """Put text on one line that no reader of Markdown takes for markup."""
+    line = " ".join(text.replace("\N{NO-BREAK SPACE}", " ").split())
+    line = re.sub(r"([\\`*|\[\]$~])", r"\\\1", line)
+    line = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", line)
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"^(#|[-+] |\d+[.)] )", r"\\\1", line)
 
 
-def _section(section: Section, place: int | None) -> str:
-    start = "<section>" if place is None else f"<section id='part-{place}'>"
-    return f"{start}\n<h2>{escape(section.title)}</h2>\n{_blocks(section.blocks)}\n</section>"
+def figures(page: Page) -> Iterator[Figure]:
+    """Give every figure of a page, folded ones as well."""
+    blocks = [block for section in page.sections for block in section.blocks]
+    blocks += [inner for block in blocks if isinstance(block, Fold) for inner in block.blocks]
+    yield from (block for block in blocks if isinstance(block, Figure))
 
 
-def _blocks(blocks: Sequence[Block]) -> str:
-    parts = []
-    for drawn, run in groupby(blocks, key=lambda block: isinstance(block, Figure)):
-        inner = "\n".join(_block(block) for block in run)
-        parts.append(f"<div class='figures'>{inner}</div>" if drawn else inner)
-    return "\n".join(parts)
+def marked(cell: Cell) -> Mark:
+    """Write a cell as a reader sees it.
 
-
-def _block(block: Block) -> str:
-    if isinstance(block, Figure):
-        return _figure(block)
-    if isinstance(block, Table):
-        return _table(block)
-    if isinstance(block, Fold):
-        return f"<details><summary>{escape(block.title)}</summary>\n{_blocks(block.blocks)}\n</details>"
-    return _gallery(block) if isinstance(block, Gallery) else f"<p>{escape(block)}</p>"
-
-
-def _figure(figure: Figure) -> str:
-    svg = figure.svg.replace("<svg", f"<svg role='img' aria-label=\"{escape(figure.alt)}\"", 1)
-    kind = "drawing wide" if figure.width > 600 else "drawing"
-    return (
-        f"<figure class='{kind}' style='max-width:{figure.width}px'><div class='scroll'>{svg}</div>"
-        f"<figcaption>{escape(figure.caption)}</figcaption></figure>"
-    )
-
-
-def _table(table: Table) -> str:
-    head = "".join(
-        f"<th scope='col'{_side(place, table)}>{escape(name)}</th>"
-        for place, name in enumerate(table.columns)
-    )
-    between = "</tbody><tbody>" if table.merged else ""
-    body = between.join(_run(rows, table) for rows in table.runs())
-    caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
-    inner = f"{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    note = f"<p class='note'>{escape(table.note)}</p>" if table.note else ""
-    start = "<table class='grouped'>" if table.merged else "<table>"
-    return f"<div class='scroll'>{start}{inner}</table></div>{note}"
-
-
-def _run(rows: Sequence[Sequence[Cell]], table: Table) -> str:
-    """Return rows whose first cell stands once for all of them."""
-    scope = "scope='row'" if len(rows) == 1 else f"scope='rowgroup' rowspan='{len(rows)}'"
-    lines = [
-        "".join(f"<td{_side(place, table)}>{_cell(cell)}</td>" for place, cell in enumerate(row) if place)
-        for row in rows
-    ]
-    return f"<tr><th {scope}>{_cell(rows[0][0])}</th>" + "</tr><tr>".join(lines) + "</tr>"
-
-
-def _side(place: int, table: Table) -> str:
-    return " class='left'" if 0 < place < table.left else ""
-
-
-def _cell(cell: Cell) -> str:
-    if not isinstance(cell, Mark):
-        return escape(shown(cell))
-    after = f"<span class='after'>{escape(cell.after)}</span>" if cell.after else ""
-    return f"<span class='{cell.kind}'>{escape(cell.text)}</span>{after}"
-
-
-def shown(cell: Cell) -> str:
-    """Return what a reader sees in a cell."""
-    if cell is None:
-        return "–"
+    >>> marked(12345).text, marked(None).text
+    ('12,345', '–')
+    """
     if isinstance(cell, Mark):
-        return f"{cell.text} {cell.after}".strip()
+        return cell
+    if cell is None:
+        return Mark(NOTHING)
     if isinstance(cell, float):
-        return percent(cell)
-    return cell if isinstance(cell, str) else f"{cell:,}"
+        return Mark(percent(cell))
+    return Mark(cell if isinstance(cell, str) else f"{cell:,}")
 
 
-def _gallery(gallery: Gallery) -> str:
-    title = f"<h3>{escape(gallery.title)} <small>{escape(gallery.note)}</small></h3>"
-    pictures = "".join(_thumbnail(each) for each in gallery.thumbnails)
-    return f"{title}<div class='gallery'>{pictures}</div>" if pictures else title
+def gallery(
+    title: str, note: str, images: Tensor, positions: Sequence[int], lines: Callable[[int], tuple[str, ...]]
+) -> Gallery:
+    """Show the first few of the images at these positions, with the lines below each."""
+    shown = positions[:MOST_SHOWN]
+    note += f"; {len(shown)} shown" if len(shown) < len(positions) else ""
+    return Gallery(title, note, [Thumbnail(thumbnail(images[i].cpu().numpy()), lines(i)) for i in shown])
 
 
-def _thumbnail(thumbnail: Thumbnail) -> str:
-    data = base64.b64encode(thumbnail.png).decode("ascii")
-    lines = "".join(f"<span>{escape(line)}</span>" for line in thumbnail.lines)
-    image = f'<img src="data:image/png;base64,{data}" alt="{escape(thumbnail.alt)}">'
-    return f"<figure>{image}<figcaption>{lines}</figcaption></figure>"
+def thumbnail(image: NDArray[Any]) -> bytes:
+    """Make a small PNG, its pixels kept square, of an image (channels, h, w), uint8 or float 0-1."""
+    from PIL import Image  # noqa: PLC0415
+
+    pixels = image if image.dtype == np.uint8 else np.round(255 * image).astype(np.uint8)
+    picture = Image.fromarray(
+        pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0))
+    )
+    factor = max(1, 128 // max(picture.size))
+    picture = picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
+    picture.thumbnail((128, 128))
+    buffer = io.BytesIO()
+    picture.save(buffer, "png", optimize=True)
+    return buffer.getvalue()
 
 
-def _details(tables: Sequence[Table]) -> str:
-    if not tables:
-        return ""
-    inner = "\n".join(_table(table) for table in tables)
-    return f"<details><summary>Settings, versions and machine</summary>\n{inner}\n</details>"
-
-
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+def _runs(blocks: Sequence[Block]) -> list[tuple[bool, list[Block]]]:
+    """Give blocks in order, neighbouring figures together: they stand side by side where there is room."""
+    grouped = groupby(blocks, key=lambda block: isinstance(block, Figure))
+    return [(drawn, list(run)) for drawn, run in grouped]

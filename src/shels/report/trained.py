@@ -1,19 +1,15 @@
-"""What a page says of a learner itself: how it was trained, what it decides by, its inside, its settings."""
+"""What a page says of a learner itself: its training, what it decides by, its features, its settings."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
 
 import torch
 
 from shels._version import __version__
 from shels.config import OWN, to_dict
-from shels.data.arrays import sorted_classes
-from shels.data.samples import Samples
 from shels.detection.calibration import rule_of
 from shels.detection.metrics import mean_exclusivity
 from shels.experiments.methods import METHODS
@@ -21,8 +17,10 @@ from shels.learner.learner import Learner
 from shels.learner.pairing import score_name
 from shels.learning.registry import LEARNERS, method_of
 from shels.model.networks import automatic
-from shels.report import figures
-from shels.report.page import Figure, Section, Table, percent
+from shels.report import charts
+from shels.report.evaluation import Evaluation
+from shels.report.page import Section, Table
+from shels.report.words import count, flat, percent
 
 _NEAREST = (
     "A sample is given the class that it is most like, unless its score does not exceed that class's "
@@ -37,7 +35,7 @@ _GAUSSIAN = (
 
 
 def training(learner: Learner) -> Section:
-    """Return what the network is, how its training went, and by what it decides."""
+    """Say what the network is, how its training went, and by what it decides."""
     network, shape = learner.settings.network, learner.preparation.shape
     name = automatic(shape) if network.architecture == "auto" else network.architecture
     name = "a chain of the user's own" if name == "own" else f"“{name}”"
@@ -48,38 +46,25 @@ def training(learner: Learner) -> Section:
     )
     later = sum(name not in learner.taught for name in learner.classes)
     words += f" It took in {count(later, 'class')} later." if later else ""
-    return Section("What was trained", [words + _course(learner), _rule(learner)])
+    return Section("What was trained", [words + _training_words(learner), _rule(learner)])
 
 
-def inside(learner: Learner, samples: Samples) -> list[Section]:
-    """Return how the training went, where that is known, and how exclusive the taught classes' features are.
-
-    samples: of any of the learner's classes.
-    """
-    words: list[str] = []
-    drawn: list[Figure] = []
-    checks, best = learner.report.get("checks"), learner.report.get("best")
-    if checks and best:
-        words.append(_end(learner))
-        drawn.append(figures.training(checks, best))
-    taught = [name for name in learner.taught if name is not None]
-    known = samples.only(taught, missing_ok=True)
-    present = set(known.labels.tolist())
-    places = [taught.index(name) for name in sorted_classes(taught)]
-    places = [place for place in places if place in present]
-    if len(places) > 1:
-        matrix = learner.exclusivity(known)[places][:, places]
+def inside(shown: Evaluation) -> list[Section]:
+    """Show how the training went, where that is known, and how exclusive the taught classes' features are."""
+    words = [_end(shown.learner)] if _recorded(shown.learner) else []
+    if shown.exclusivity is not None:
         words.append(
             "The more each class stands on features of its own, the less can a new one pass for any of them. "
-            f"Over these samples the mean exclusivity of two classes is {mean_exclusivity(matrix):.3f}."
+            "Over these samples the mean exclusivity of two classes is "
+            f"{mean_exclusivity(shown.exclusivity[0]):.3f}."
         )
-        drawn.append(figures.exclusivity(matrix, [str(taught[place]) for place in places]))
-    return [Section("Inside the learner", [*words, *drawn])] if drawn else []
+    figures = charts.drawn(charts.MODEL, "network", shown)
+    return [Section("Inside the learner", [*words, *figures])] if figures else []
 
 
 def details(learner: Learner) -> list[Table]:
-    """Return settings, versions and machine, for whoever wants to do the same again."""
-    settings = [("seed", str(learner.seed)), *_flat(to_dict(learner.settings))]
+    """List settings, versions and machine, for whoever wants to do the same again."""
+    settings = [("seed", str(learner.seed)), *flat(to_dict(learner.settings)).items()]
     versions = [("shels", __version__), ("Python", platform.python_version())]
     versions += [(name, version(name)) for name in ("torch", "numpy", "scikit-learn")]
     cuda = learner.device.type == "cuda"
@@ -90,20 +75,17 @@ def details(learner: Learner) -> list[Table]:
 
 
 def footer() -> str:
-    """Return by what and when the page is written."""
+    """Say by what and when the page is written."""
     return f"Written by shels {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 class, 1,200 classes."""
-    plural = noun + ("es" if noun.endswith(("s", "ch")) else "s")
-    return f"{number:,} {noun if number == 1 else plural}"
+def _recorded(learner: Learner) -> bool:
+    return bool(learner.report.get("checks") and learner.report.get("best"))
 
 
-def _course(learner: Learner) -> str:
-    """Return how long the training took on how much, where that is known."""
+def _training_words(learner: Learner) -> str:
     report = learner.report
-    if not (report.get("checks") and report.get("best")):
+    if not _recorded(learner):
         return ""
     best, grown = report["best"], method_of(learner.settings.accommodation).grows_head
     by = "" if grown else " by the network's last layer"
@@ -146,13 +128,3 @@ def _end(learner: Learner) -> str:
         f"Training {end} at step {report['checks'][-1]['step']:,}. The learner from the state that was kept "
         f"accepts {percent(accepted)} of the held-out samples and names {percent(right)} rightly."
     )
-
-
-def _flat(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            rows += _flat(value, f"{above}{name}.")
-        else:
-            rows.append((f"{above}{name}", "–" if value is None else str(value)))
-    return rows

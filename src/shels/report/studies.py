@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -12,32 +12,28 @@ from typing import Any
 import numpy as np
 
 from shels.config import to_dict
-from shels.detection.metrics import mean_exclusivity
+from shels.detection import metrics
 from shels.errors import DataError
 from shels.experiments.catalogue import CATALOGUE
-from shels.experiments.methods import FAMILIES, METHODS
-from shels.experiments.published import Published, published
+from shels.experiments.methods import FAMILIES as METHOD_FAMILIES
+from shels.experiments.methods import METHODS
+from shels.experiments.published import TRIALS, Published, published
 from shels.experiments.statistics import Comparison, Summary, compare_measures, summary
-from shels.experiments.trials import LEARNING_MEASURES, TrialResult, measures_of
-
-MEASURES = {
-    "novel_accuracy": "novel (OOD)",
-    "known_accuracy": "known (ID)",
-    "combined_accuracy": "combined",
-    "auroc": "AUROC",
-}
-"""The paper's four with short names, in the order of its Tables 9 and 10."""
-
-LEARNING = dict(
-    zip(LEARNING_MEASURES, ("final", "added", "forgetting", "with rejection", "AUROC"), strict=True)
-)
-"""Those of learning class by class with short names."""
+from shels.experiments.trials import LEARNING_MEASURES, MEASURES, TrialResult, measures_of
+from shels.report.words import NOTHING, flat
 
 EXCLUSIVITY = "exclusivity"
 BASELINE = "scaled-cosine"
 """The method that the paper compares its own with; here it may have nothing but published figures."""
 
-NOTHING = "–"
+FAMILIES = {
+    "within": ("Within data sets", "within data sets"),
+    "across": ("Across data sets", "across data sets"),
+    "incremental": ("Learning class by class", ""),
+    "other": ("Other experiments", "in experiments of one's own"),
+}
+"""Kinds of experiments in the order of a report: the title of each and, of detection, the words for it."""
+
 _WEIGHTS, _DATA = "network.weights", ("known data", "novel data")
 _PRECISION = "precision"
 
@@ -49,20 +45,20 @@ class Group:
     """Trials of one experiment and method that differ in nothing but their seed and their classes.
 
     variant: names and values of what tells it from other groups of its experiment; empty in most cases.
-    usual: whether it alone of its method has the settings of the catalogue, so that its name says enough.
+    standard: whether it alone of its method has the catalogue's settings, so that its name says enough.
     """
 
     experiment: str
     method: str
     variant: Variant
     results: tuple[TrialResult, ...]
-    usual: bool = False
+    standard: bool = False
 
     @cached_property
     def title(self) -> str:
         """The method, and what is particular about it."""
         name = method_title(self.method)
-        if self.usual:
+        if self.standard:
             return name
         return name + "".join(f", {key.rpartition('.')[2]} {value}" for key, value in self.variant)
 
@@ -72,30 +68,42 @@ class Group:
         return _settings(self.results[0])
 
     @property
-    def measures(self) -> dict[str, str]:
-        """What its tables show, with short names."""
-        return LEARNING if measures_of(self.experiment) == LEARNING_MEASURES else MEASURES
+    def measures(self) -> tuple[str, ...]:
+        """Keys of the measures that its tables show."""
+        return measures_of(self.experiment)
+
+    @property
+    def short_of_trials(self) -> bool:
+        """Whether it rests on fewer trials than the paper's figures, where the paper prints any."""
+        return len(self.results) < TRIALS and self.measures == MEASURES
 
     def values(self, measure: str) -> list[float]:
-        """Return the measure of each trial that has it; exclusivity as the mean over pairs of classes."""
+        """Give the measure of each trial that has it; exclusivity as the mean over pairs of classes."""
         found = [result.metrics.get(measure, math.nan) for result in self.results]
         found = [value for value in found if math.isfinite(value)]
         if measure == EXCLUSIVITY and not found:
             matrices = [np.asarray(matrix) for matrix in self.details("exclusivity")]
-            return [mean_exclusivity(matrix) for matrix in matrices if len(matrix) > 1]
+            return [metrics.mean_exclusivity(matrix) for matrix in matrices if len(matrix) > 1]
         return found
 
     def summary(self, measure: str) -> Summary | None:
-        """Return mean and spread, or None where nothing was measured."""
+        """Give mean and spread, or None where nothing was measured."""
         values = self.values(measure)
         return summary(values) if values else None
 
     def published(self, measure: str) -> Published | None:
-        """Return the paper's figure for it, where it has one."""
+        """Look up the paper's figure for it, where it has one."""
         return published(self.experiment, self.method, measure)
 
+    def comparisons(self) -> Iterator[tuple[str, Summary, Published]]:
+        """Give each measure that the paper has a figure for: its key, our mean and the paper's."""
+        for measure in (*self.measures, EXCLUSIVITY):
+            ours, theirs = self.summary(measure), self.published(measure)
+            if ours is not None and theirs is not None:
+                yield measure, ours, theirs
+
     def departures(self) -> dict[str, tuple[str, str]]:
-        """Return the settings that are not the paper's, each with its value here and there."""
+        """List the settings that are not the paper's, each with its value here and there."""
         if published(self.experiment, "shels", "auroc") is None:
             return {}
         ours = self.settings
@@ -105,17 +113,26 @@ class Group:
         return pairs
 
     def details(self, name: str) -> list[Any]:
-        """Return a detail of each trial that has it."""
+        """Give a detail of each trial that has it."""
         return [result.details[name] for result in self.results if result.details.get(name)]
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """One experiment: its groups, the first method's first, and how each compares with its reference."""
+    """One experiment: its groups, the first method's first."""
 
     name: str
     groups: tuple[Group, ...]
-    compared: Mapping[Group, dict[str, Comparison]] = field(default_factory=dict)
+
+    @cached_property
+    def compared(self) -> dict[Group, dict[str, Comparison]]:
+        """The tests of each group against its reference, by measure."""
+        pairs = [(group, self.reference(group)) for group in self.groups]
+        return {
+            group: _tests(group, reference, paired=self.pairs(group))
+            for group, reference in pairs
+            if reference is not group
+        }
 
     @property
     def title(self) -> str:
@@ -130,24 +147,24 @@ class Study:
 
     @property
     def family(self) -> str:
-        """The kind of experiment: "within", "across", "incremental", or "other"."""
+        """The kind of experiment, one of FAMILIES."""
         kind = self.name.partition("/")[0]
-        return kind if kind in ("within", "across", "incremental") else "other"
+        return kind if kind in FAMILIES else "other"
 
     @property
     def learning(self) -> bool:
-        """Whether its methods learn class by class; if not, they tell novel samples from known ones."""
-        return self.measures is LEARNING
+        """Whether its methods learn class by class; if not, they detect novel samples."""
+        return self.measures == LEARNING_MEASURES
 
     @property
-    def measures(self) -> dict[str, str]:
-        """What its tables show, with short names."""
+    def measures(self) -> tuple[str, ...]:
+        """Keys of the measures that its tables show."""
         return self.groups[0].measures
 
     @property
-    def rivals(self) -> tuple[Group, ...]:
+    def contenders(self) -> tuple[Group, ...]:
         """The groups that the best is chosen of: all but bounds, unless there is nothing else."""
-        bounds = FAMILIES.get("bounds", ())
+        bounds = METHOD_FAMILIES.get("bounds", ())
         found = tuple(group for group in self.groups if METHODS.get(group.method) not in bounds)
         return found or self.groups
 
@@ -157,43 +174,39 @@ class Study:
         return _paired(self.name, self.groups)
 
     def pairs(self, group: Group) -> bool:
-        """Tell whether a group is compared seed by seed: as its study is, or since it shares its networks."""
+        """Whether a group is compared seed by seed: as its study is, or since it shares its networks."""
         return self.paired or _same_network(group, self.reference(group))
 
     def reference(self, group: Group) -> Group:
-        """Return what a group is compared with: the first method, with settings that differ as its own."""
+        """Choose what a group is compared with: the first method, with settings that differ as its own."""
         first = self.groups[0].method
         alike = (each for each in self.groups if each.method == first and each.variant == group.variant)
         return next(alike, group)
 
 
 def studies(results: Sequence[TrialResult]) -> list[Study]:
-    """Return the experiments, the paper's in its order, then others by name; of a trial the last result."""
+    """Sort results by experiment, the paper's in its order, others by name; of a trial the last counts."""
     latest = {result.trial.key: result for result in results}
     ordered = sorted(latest.values(), key=_order)
-    made = []
-    for name, found in groupby(ordered, key=lambda result: result.trial.experiment):
-        study = Study(name, _groups(list(found)))
-        made.append(Study(name, study.groups, _compare(study)))
-    return made
+    by_experiment = groupby(ordered, key=lambda result: result.trial.experiment)
+    return [Study(name, _groups(list(found))) for name, found in by_experiment]
+
+
+def every_group(found: Sequence[Study]) -> list[tuple[Study, Group]]:
+    """Give the groups of several studies in order, each with its study."""
+    return [(study, group) for study in found for group in study.groups]
+
+
+def further_measures(groups: Sequence[Group]) -> list[str]:
+    """Give the keys of what was measured beyond the groups' own measures; exclusivity is one of them."""
+    keys = {key for group in groups for each in group.results for key in {*each.metrics} - {*group.measures}}
+    keys |= {EXCLUSIVITY} if any(group.values(EXCLUSIVITY) for group in groups) else set()
+    return [key for key in metrics.MEASURES if key in keys] + sorted(keys - {*metrics.MEASURES})
 
 
 def method_title(name: str) -> str:
-    """Return a method's name for readers."""
-    if name == BASELINE and name not in METHODS:
-        return "scaled cosine"
+    """Give a method's name for readers; a method of somebody's own has but its key."""
     return METHODS[name].title if name in METHODS else name
-
-
-def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    """Return a table of tables as one, each name with those above it: training.epochs."""
-    out: dict[str, str] = {}
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            out |= flat(value, f"{above}{name}.")
-        else:
-            out[above + name] = NOTHING if value is None else str(value)
-    return out
 
 
 def _order(result: TrialResult) -> tuple[Any, ...]:
@@ -210,7 +223,7 @@ def _settings(result: TrialResult) -> dict[str, str]:
 
 
 def _groups(results: Sequence[TrialResult]) -> tuple[Group, ...]:
-    """Return an experiment's results by method and, where one was run with several settings, by those."""
+    """Divide an experiment's results by method and, where one was run with several settings, by those."""
     by_method: dict[str, dict[Variant, list[TrialResult]]] = {}
     for result in results:
         whole = tuple(_settings(result).items())
@@ -223,16 +236,18 @@ def _groups(results: Sequence[TrialResult]) -> tuple[Group, ...]:
     }
     made = []
     for method, kinds in by_method.items():
-        usual = [kind for kind in kinds if not _differences(results[0].trial.experiment, method, dict(kind))]
-        for kind in sorted(kinds, key=lambda kind: (kind not in usual, list(kinds).index(kind))):
+        standard = [
+            kind for kind in kinds if not _differences(results[0].trial.experiment, method, dict(kind))
+        ]
+        for kind in sorted(kinds, key=lambda kind: (kind not in standard, list(kinds).index(kind))):
             variant = tuple(each for each in kind if each[0] in varied)
-            alone = usual == [kind] and method in METHODS
+            alone = standard == [kind] and method in METHODS
             made.append(Group(results[0].trial.experiment, method, variant, tuple(kinds[kind]), alone))
     return tuple(made)
 
 
 def _differences(experiment: str, method: str, ours: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the settings that are not the catalogue's, each with its value here and there.
+    """List the settings that are not the catalogue's, each with its value here and there.
 
     Where a file of weights lies is no difference, nor is the precision, of which the paper does not speak.
     """
@@ -247,7 +262,7 @@ def _differences(experiment: str, method: str, ours: Mapping[str, str]) -> dict[
 
 
 def _paired(name: str, groups: Sequence[Group]) -> bool:
-    """Tell how trials are compared: as the catalogue says, else in pairs where classes follow the seed."""
+    """Whether trials are compared in pairs: as the catalogue says, else where classes follow the seed."""
     if name in CATALOGUE:
         return CATALOGUE[name].paired
     trials = [result.trial for group in groups for result in group.results]
@@ -257,7 +272,7 @@ def _paired(name: str, groups: Sequence[Group]) -> bool:
 
 
 def _same_network(one: Group, other: Group) -> bool:
-    """Tell whether two methods judge the same trained networks: they are then no independent samples."""
+    """Whether two methods use the same trained networks: they are then no independent samples."""
     if one.method not in METHODS or other.method not in METHODS:
         return False
     if METHODS[one.method].loss is not METHODS[other.method].loss:
@@ -267,18 +282,9 @@ def _same_network(one: Group, other: Group) -> bool:
     return parts[0] == parts[1]
 
 
-def _compare(study: Study) -> dict[Group, dict[str, Comparison]]:
-    compared = {}
-    for group in study.groups:
-        reference = study.reference(group)
-        if reference is not group:
-            compared[group] = _tests(group, reference, paired=study.pairs(group))
-    return compared
-
-
 def _tests(group: Group, reference: Group, *, paired: bool) -> dict[str, Comparison]:
-    """Return a test for each measure; where the trials cannot be compared, only the reason."""
+    """Test each measure; where the trials cannot be compared, give only the reason."""
     try:
-        return compare_measures(group.results, reference.results, paired, tuple(group.measures))
+        return compare_measures(group.results, reference.results, paired, group.measures)
     except DataError as error:
         return {measure: Comparison(0, reason=str(error)) for measure in group.measures}

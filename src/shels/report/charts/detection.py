@@ -1,0 +1,179 @@
+"""Charts of novelty detection: methods beside each other, after the paper's Figures 5 and 6."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shels.experiments.published import Published, published
+from shels.experiments.statistics import Summary
+from shels.experiments.trials import MEASURES
+from shels.report.colours import INK, KNOWN, PALETTE, QUIET, colour
+from shels.report.drawing import WIDE, Figure, label, legend, panels
+from shels.report.studies import BASELINE, FAMILIES, Group, Study, method_title
+from shels.report.tables import significance
+from shels.report.words import measure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+
+@dataclass(frozen=True)
+class Series:
+    """Bars or dots of one kind: of a method of ours or, lighter, of what the paper published for one."""
+
+    title: str
+    method: str
+    colour: str
+    ours: bool
+
+    def of(self, study: Study) -> dict[str, Summary | Published]:
+        """Look up its figures in a study; none where it has none there."""
+        if not self.ours:
+            found = {key: published(study.name, self.method, key) for key in MEASURES}
+            return {key: each for key, each in found.items() if each is not None}
+        group = self.group(study)
+        summaries = {key: group.summary(key) for key in MEASURES} if group else {}
+        return {key: each for key, each in summaries.items() if each is not None}
+
+    def group(self, study: Study) -> Group | None:
+        """Find the group that it shows of a study."""
+        return next((each for each in study.groups if self.ours and each.title == self.title), None)
+
+
+def overview(studies: Sequence[Study]) -> list[Figure]:
+    """Draw every method's means: as bars where there are colours for all, else as dots in rows."""
+    series = _series_of(studies)
+    return [(_bars if len(series) <= len(PALETTE) else _dots)(studies, series)]
+
+
+def _series_of(studies: Sequence[Study]) -> list[Series]:
+    """List what is drawn, in order; what was published for a method follows that method."""
+    methods = {group.title: group.method for study in studies for group in study.groups}
+    shown = {method: colour(place) for place, method in reversed(list(enumerate(methods.values())))}
+    made = []
+    for place, (title, method) in enumerate(methods.items()):
+        made.append(Series(title, method, colour(place), ours=True))
+        if method in shown:
+            made.append(Series(f"{method_title(method)}, published", method, shown.pop(method), ours=False))
+    if BASELINE not in methods.values():
+        made.append(Series(f"{method_title(BASELINE)}, published", BASELINE, QUIET, ours=False))
+    return [each for each in made if any(each.of(study) for study in studies)]
+
+
+def _title(studies: Sequence[Study]) -> str:
+    return f"Novelty detection {FAMILIES[studies[0].family][1]}"
+
+
+# Few methods: bars -------------------------------------------------------------------------------------
+
+
+def _bars(studies: Sequence[Study], series: Sequence[Series]) -> Figure:
+    across = min(len(studies), 2)
+
+    def draw(canvas: Canvas) -> None:
+        for axes, study in zip(panels(canvas, len(studies), across, sharey=True), studies, strict=True):
+            _bar_panel(axes, study, series)
+        _bar_legend(canvas, series)
+
+    caption = f"{_title(studies)}: mean and standard deviation over the trials."
+    if not all(each.ours for each in series):
+        caption += (
+            " Pale bars with an outline are what the paper published (its Figures 5 and 6, Tables 1 and 2)."
+        )
+    if any(study.compared for study in studies):
+        caption += " Stars: such a bar differs from the first method's (t test, adjusted by Holm)."
+    size = (WIDE, 205 * -(-len(studies) // across) + 20 * (1 + len(series) // 2) + 20)
+    alt = f"{_title(studies)}: a bar for each measure and method, with its standard deviation."
+    return Figure(f"detection-{studies[0].family}", draw, size, alt, caption)
+
+
+def _bar_panel(axes: Axes, study: Study, series: Sequence[Series]) -> None:
+    present = [each for each in series if each.of(study)]
+    width = 0.84 / len(present)
+    for place, each in enumerate(present):
+        group = each.group(study)
+        tests = study.compared.get(group, {}) if group else {}
+        for key, found in each.of(study).items():
+            at = MEASURES.index(key) - 0.42 + width * (place + 0.5)
+            _bar(axes, at, width, found, each)
+            top = found.mean + (found.sd or 0)
+            axes.text(at, top + 0.01, significance(tests.get(key)), ha="center", fontsize=8)
+    axes.set_xticks(range(len(MEASURES)), [measure(key).heading for key in MEASURES])
+    axes.set(ylim=(0, 1.12), yticks=np.arange(0, 1.01, 0.2), xlim=(-0.5, len(MEASURES) - 0.35))
+    axes.grid(axis="y")
+    axes.tick_params(axis="x", length=0)
+    axes.set_title(label(study.short, 40), color=INK)
+
+
+def _bar(axes: Axes, at: float, width: float, found: Summary | Published, series: Series) -> None:
+    if series.ours:
+        axes.bar(at, found.mean, color=series.colour, width=0.9 * width)
+    else:
+        outline: dict[str, Any] = {"edgecolor": series.colour, "linewidth": 1, "width": 0.8 * width}
+        axes.bar(at, found.mean, color=_pale(series.colour), **outline)
+    if found.sd is not None:
+        line: dict[str, Any] = {"elinewidth": 1, "capsize": 1.6, "capthick": 1}
+        shade = INK if series.ours else series.colour
+        axes.errorbar(at, found.mean, found.sd, fmt="none", ecolor=shade, **line)
+
+
+def _pale(name: str) -> tuple[float, float, float]:
+    from matplotlib.colors import to_rgb  # noqa: PLC0415
+
+    red, green, blue = (0.2 * each + 0.8 for each in to_rgb(name))
+    return red, green, blue
+
+
+def _bar_legend(canvas: Canvas, series: Sequence[Series]) -> None:
+    from matplotlib.patches import Patch  # noqa: PLC0415
+
+    fills = [each.colour if each.ours else _pale(each.colour) for each in series]
+    entries = {
+        label(each.title, 48): Patch(facecolor=fill, edgecolor=each.colour)
+        for each, fill in zip(series, fills, strict=True)
+    }
+    legend(canvas, entries, columns=2)
+
+
+# Many methods: dots ------------------------------------------------------------------------------------
+
+
+def _dots(studies: Sequence[Study], series: Sequence[Series]) -> Figure:
+    """Draw a row of panels for each experiment, a panel for each measure, a line for each method."""
+    drawn = [(study, [each for each in series if each.of(study)]) for study in studies]
+
+    def draw(canvas: Canvas) -> None:
+        rows = canvas.subplots(len(studies), len(MEASURES), squeeze=False, sharey="row", sharex="col")
+        for row, (study, present) in zip(rows, drawn, strict=True):
+            for axes, key in zip(row, MEASURES, strict=True):
+                _dot_panel(axes, study, present, key)
+            row[0].set_yticks(range(len(present)), [label(each.title, 34) for each in present])
+            row[0].set_title(label(study.short, 40), color=INK)
+            row[0].invert_yaxis()
+
+    caption = f"{_title(studies)}: mean and standard deviation over the trials."
+    caption += " The line is the first method's mean."
+    caption += "" if all(each.ours for each in series) else " Hollow: what the paper published."
+    size = (WIDE, 17 * sum(len(present) for _, present in drawn) + 60 * len(studies) + 20)
+    alt = f"{_title(studies)}: a dot for each measure and method, with its standard deviation."
+    return Figure(f"detection-{studies[0].family}", draw, size, alt, caption)
+
+
+def _dot_panel(axes: Axes, study: Study, series: Sequence[Series], key: str) -> None:
+    for place, each in enumerate(series):
+        found = each.of(study).get(key)
+        if found is None:
+            continue
+        shade = KNOWN if each.ours else QUIET
+        dot: dict[str, Any] = {"fmt": "o", "color": shade, "mfc": shade if each.ours else "white"}
+        axes.errorbar(found.mean, place, xerr=found.sd, markersize=4.5, elinewidth=1, **dot)
+        if place == 0:
+            axes.axvline(found.mean, color=QUIET, linewidth=0.7)
+    axes.grid(axis="x")
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(measure(key).heading)

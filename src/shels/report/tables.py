@@ -1,0 +1,214 @@
+"""The tables of a report on experiments, after the paper's Tables 1, 2, 9 and 10."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from shels.experiments.published import TRIALS, Published, published
+from shels.experiments.statistics import Comparison, Summary, stars
+from shels.report.page import Cell, Mark, Table
+from shels.report.studies import BASELINE, Group, Study, every_group, further_measures, method_title
+from shels.report.words import count, figure, measure, p_value, spread
+
+_NUMBERS = {4: "four", 5: "five"}
+
+
+def overview(studies: Sequence[Study], caption: str) -> Table:
+    """Give mean ± sd of each measure, a row for each method, beside what was published.
+
+    studies: of one family, so that they have the same measures.
+    """
+    learning = studies[0].learning
+    found = [measure(key) for key in studies[0].measures]
+    headings = (each.heading_in(learning=learning) + ", %" * each.percent for each in found)
+    rows = [row for study in studies for row in _overview_rows(study)]
+    note = "Mean ± standard deviation over the trials."
+    if any(len(study.groups) > 1 for study in studies):
+        note += (
+            f" The best of our figures for the same data is bold{bounds_aside(studies)}. Stars: differs from "
+            "the first method's by a two-tailed t test after Holm's adjustment over the "
+            f"{_NUMBERS[len(found)]} measures, * p < 0.05, ** p < 0.01, *** p < 0.001; the trials are "
+            f"{_pairing(studies)}."
+        )
+    note += " Slanted: what the paper published." if any(map(_paper_rows, studies)) else ""
+    return Table(("Data", "Method", *headings, "Trials"), rows, caption, note, left=2, merged=True)
+
+
+def against_published(studies: Sequence[Study], caption: str) -> Table | None:
+    """Put our figures beside the published ones; None where the paper has none."""
+    rows = [row for study, group in every_group(studies) for row in _published_rows(study, group)]
+    if not rows:
+        return None
+    columns = ("Data", "Measure", "Ours", "Published", "Difference", "Within mean ± sd?")
+    note = (
+        "Accuracies in per cent. Difference: our mean less the published one. Within: our mean lies between "
+        "the published mean less and plus the published standard deviation over its "
+        f"{TRIALS} trials. It says “as published, give or take what their trials gave or took”; it is no "
+        "test of equality."
+    )
+    return Table(columns, rows, caption, note + _contradictions(studies), left=2, merged=True)
+
+
+def statistics(studies: Sequence[Study]) -> Table | None:
+    """Give every test in full, after the paper's Tables 9 and 10; None where one method stands alone."""
+    rows = [
+        _test_row(study, group, key, test)
+        for study in studies
+        for group, tests in study.compared.items()
+        for key, test in tests.items()
+    ]
+    if not rows:
+        return None
+    columns = ("Data: method", "Measure", "Difference", "t", "p", "Holm p", f"{_rank_test(studies)} p")
+    return Table((*columns, "Effect", "n"), rows, "", _test_note(studies), left=2, merged=True)
+
+
+def further(studies: Sequence[Study], note: str) -> Table | None:
+    """Give what was measured beyond the overview's, a column for each measure; None where nothing was."""
+    groups = every_group(studies)
+    keys = further_measures([group for _, group in groups])
+    if not keys:
+        return None
+    rows: list[list[Cell]] = []
+    for study, group in groups:
+        found = [(key, group.summary(key)) for key in keys]
+        cells = [None if each is None else spread(key, each) for key, each in found]
+        rows.append([study.short, group.title, *cells])
+    titles = (measure(key).title_in(learning=studies[0].learning) for key in keys)
+    return Table(("Data", "Method", *titles), rows, "", note, left=2, merged=True)
+
+
+def significance(test: Comparison | None) -> str:
+    """Give the stars of a test by its adjusted p; none where there is no test."""
+    return "" if test is None else stars(test.p_holm)
+
+
+def bounds_aside(studies: Sequence[Study]) -> str:
+    """Say that bounds are not in the running, where there are any."""
+    return ", bounds aside" if any(study.contenders != study.groups for study in studies) else ""
+
+
+# The overview ------------------------------------------------------------------------------------------
+
+
+def _overview_rows(study: Study) -> list[list[Cell]]:
+    best = {key: _best(study, key) for key in study.measures}
+    rows: list[list[Cell]] = []
+    for group in study.groups:
+        cells = [_overview_cell(study, group, key, best[key]) for key in study.measures]
+        number = len(group.results)
+        trials: Cell = Mark(f"only {number}", "no") if group.short_of_trials else number
+        rows.append([study.short, group.title, *cells, trials])
+    return rows + _paper_rows(study)
+
+
+def _overview_cell(study: Study, group: Group, key: str, best: str) -> Cell:
+    found = group.summary(key)
+    if found is None:
+        return None
+    first = group in study.contenders and figure(key, found.mean) == best
+    kind: Literal["best", "plain"] = "best" if first else "plain"
+    return Mark(spread(key, found), kind, significance(study.compared.get(group, {}).get(key)))
+
+
+def _best(study: Study, key: str) -> str:
+    """Give the best mean as it is shown, or nothing where there is nothing to choose."""
+    found = [each.mean for group in study.contenders if (each := group.summary(key))]
+    best = max if measure(key).higher_is_better else min
+    return figure(key, best(found)) if len({figure(key, mean) for mean in found}) > 1 else ""
+
+
+def _paper_rows(study: Study) -> list[list[Cell]]:
+    rows: list[list[Cell]] = []
+    for method in dict.fromkeys((*(group.method for group in study.groups), "shels", BASELINE)):
+        found = {key: published(study.name, method, key) for key in study.measures}
+        if all(found.values()):
+            cells = [Mark(spread(key, each), "quiet") for key, each in found.items() if each]
+            name = Mark(f"{method_title(method)}, published", "quiet")
+            rows.append([study.short, name, *cells, Mark(str(TRIALS), "quiet")])
+    return rows
+
+
+# Beside the published figures --------------------------------------------------------------------------
+
+
+def _published_rows(study: Study, group: Group) -> list[list[Cell]]:
+    who = "" if group.title == "SHELS" else f", {group.title}"
+    who += f" ({count(len(group.results), 'trial')} only)" if group.short_of_trials else ""
+    rows: list[list[Cell]] = []
+    for key, ours, theirs in group.comparisons():
+        difference = figure(key, ours.mean - theirs.mean, sign=True)
+        cells = (spread(key, ours), spread(key, theirs), difference, _answer(ours, theirs))
+        rows.append([study.short, measure(key).title + who, *cells])
+    return rows
+
+
+def _answer(ours: Summary, theirs: Published) -> Mark:
+    if theirs.contains(ours.mean):
+        return Mark("✓ yes", "yes")
+    side = "above" if ours.mean > theirs.mean else "below"
+    return Mark(f"✗ {side}, {abs(ours.mean - theirs.mean) / theirs.sd:.1f} sd away", "no")
+
+
+def _contradictions(studies: Sequence[Study]) -> str:
+    """Say where the paper does not agree with itself about these figures."""
+    notes: dict[str, dict[str, str]] = {}
+    for study, group in every_group(studies):
+        for key, _, theirs in group.comparisons():
+            name = measure(key).title
+            notes.setdefault(theirs.note, {})[f"{study.short}, {name}"] = name
+    notes.pop("", None)
+    remarks = [
+        f"{'; '.join(places if len(places) < 3 else sorted({*places.values()}))}: {note}."
+        for note, places in notes.items()
+    ]
+    return f" On the paper's own figures: {' '.join(remarks)}" if remarks else ""
+
+
+# Tests -------------------------------------------------------------------------------------------------
+
+
+def _test_row(study: Study, group: Group, key: str, test: Comparison) -> list[Cell]:
+    t = None if test.t is None else f"t({test.df}) = {test.t:.2f}".replace("-", "−")
+    effect = None if test.effect is None else f"{test.effect:+.2f}".replace("-", "−")
+    adjusted = Mark(p_value(test.p_holm), after=significance(test))
+    title = measure(key).title_in(learning=study.learning).replace(" ", "\N{NO-BREAK SPACE}")
+    start = [f"{study.short}: {group.title}", title, figure(key, test.difference, sign=True)]
+    return [*start, t, p_value(test.p), adjusted, p_value(test.wilcoxon_p), effect, test.n]
+
+
+def _test_note(studies: Sequence[Study]) -> str:
+    first = "; ".join(dict.fromkeys(method_title(study.groups[0].method) for study in studies))
+    custom = "" if studies[0].learning else ", as in the paper"
+    note = (
+        f"Each method is compared with the first of its experiment ({first}), where settings vary with the "
+        "one that has the same. Difference: its mean less the first's, accuracies in points of per cent. t: "
+        f"Student's, two-tailed, {_pairing(studies)}, with its degrees of freedom. Holm p: adjusted over the "
+        f"{_NUMBERS[len(studies[0].measures)]} measures of an experiment{custom}. {_rank_test(studies)}: by "
+        "ranks, so that no outlier can sway. Effect: the difference in standard deviations (Cohen's dz of "
+        "pairs, else Hedges' g). n: pairs, or all trials."
+    )
+    tests = [test for study in studies for found in study.compared.values() for test in found.values()]
+    reasons = dict.fromkeys(test.reason.partition(", got")[0] for test in tests if test.reason)
+    note += "".join(f" Where there is no test: {reason}." for reason in reasons)
+    left_out = max((test.left_out for test in tests), default=0)
+    return note + (f" At most {count(left_out, 'trial')} had no partner or no such measure." * bool(left_out))
+
+
+def _pairing(studies: Sequence[Study]) -> str:
+    kinds = _paired(studies)
+    if len(kinds) == 2:
+        return "paired where trials of one seed share their classes or their network, unpaired elsewhere"
+    return "paired by seed, since trials of one seed share their classes" if True in kinds else "unpaired"
+
+
+def _rank_test(studies: Sequence[Study]) -> str:
+    kinds = _paired(studies)
+    return "Rank test" if len(kinds) == 2 else ("Wilcoxon" if True in kinds else "Mann–Whitney")
+
+
+def _paired(studies: Sequence[Study]) -> set[bool]:
+    """Give the ways in which groups are compared: in pairs (True), or not, or both."""
+    compared = {study.pairs(group) for study in studies for group in study.compared}
+    return compared or {study.paired for study in studies}
