@@ -17,7 +17,7 @@ from torch import Tensor
 from shels.config import Maha
 from shels.detection import tied
 from shels.learning.closed_form import ClosedForm
-from shels.learning.protocol import Memory
+from shels.learning.memory import Memory
 
 
 @dataclass(frozen=True)
