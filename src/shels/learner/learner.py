@@ -205,6 +205,7 @@ def learning(
 
 
 learn = runtime.to_end(learning)
+"""Learn as `learning` does, in one call that returns the learner."""
 
 
 def _network(

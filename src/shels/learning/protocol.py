@@ -115,10 +115,7 @@ class LearningMethod(Protocol):
     def naming(self, network: Network, memory: Memory) -> Naming:
         """Return what tells how like each class samples are; the highest names the class."""
         del memory
-        weights = network.head.weight.detach()
-        if self.names_by_products:
-            return lambda views: views.high @ weights.T
-        return lambda views: network.head(views.high).detach()
+        return by_products(network) if self.names_by_products else by_head(network)
 
     def drop(self, network: Network, memory: Memory, position: int) -> Accommodated:
         """Return a new network without one class, or raise AccommodationError where the method cannot."""
@@ -131,6 +128,17 @@ class LearningMethod(Protocol):
     def check(self, shape: tuple[int, ...], classes: int) -> None:
         """Raise SettingsError where it cannot work with inputs of this shape, or so many first classes."""
         del shape, classes
+
+
+def by_products(network: Network) -> Naming:
+    """Return SHELS's naming: the products w_c · f, whatever the head."""
+    weights = network.head.weight.detach()
+    return lambda views: views.high @ weights.T
+
+
+def by_head(network: Network) -> Naming:
+    """Return the naming of the network's last layer, as it was trained."""
+    return lambda views: network.head(views.high).detach()
 
 
 def take_in(method: LearningMethod, new: NewClass) -> Accommodated:
