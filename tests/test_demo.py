@@ -243,7 +243,7 @@ def test_a_second_run_replaces_the_home_of_the_first_and_gives_the_same_result(o
     result, out, _ = outcome
     (out / "agent" / "novel").mkdir(exist_ok=True)
     (out / "agent" / "novel" / "leftover").write_text("of the first run")
-    again = demo.run(out, seed=SEED, device="cpu", settings=SHORT)
+    again = finished(demo.run(out, seed=SEED, device="cpu", settings=SHORT))
     assert again | {"seconds": 0} == result | {"seconds": 0}
     assert Home(out / "agent").versions() == list(range(1, 2 + len(result["found"])))
     assert not (out / "agent" / "novel" / "leftover").exists()
@@ -254,7 +254,7 @@ def test_a_directory_that_is_not_an_earlier_demos_is_refused_before_any_training
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / foreign).write_text("0001\n")
     with pytest.raises(ModelFileError, match=r"agent is not from an earlier demo.*choose another --out"):
-        demo.run(tmp_path, device="cpu", settings=SHORT)
+        finished(demo.run(tmp_path, device="cpu", settings=SHORT))
     assert [path.name for path in tmp_path.rglob("*")] == ["agent", foreign]
 
 
@@ -269,7 +269,7 @@ def test_a_file_or_a_link_in_the_place_of_the_home_is_refused(tmp_path, make):
     else:
         place.symlink_to(elsewhere)
     with pytest.raises(ModelFileError, match="is not a directory of the demo's"):
-        demo.run(tmp_path, device="cpu", settings=SHORT)
+        finished(demo.run(tmp_path, device="cpu", settings=SHORT))
     assert (elsewhere / ".demo").exists()
 
 

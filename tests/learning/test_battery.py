@@ -14,24 +14,7 @@ from safetensors.torch import load
 from torch import nn
 
 import shels.learner.learner
-from shels.config import (
-    Adam,
-    AgsCl,
-    Ewc,
-    Fecam,
-    FineTune,
-    Gaussian,
-    Gdumb,
-    Joint,
-    Lwf,
-    Maha,
-    Penalty,
-    Proximal,
-    Ranpac,
-    ShelsGdumb,
-    Slda,
-    TrainingSettings,
-)
+from shels import config
 from shels.config.presets import DEFAULT, with_learner
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
@@ -51,31 +34,31 @@ from shels.training.loop import fit, fit_trials, fitting
 
 WIDTH, KNOWN, EACH = 8, 3, 40
 PREPARE = Preparation((WIDTH,))
-TRAINING = TrainingSettings(Adam(1e-2), batch_size=16, steps=120, check_every=120)
+TRAINING = config.TrainingSettings(config.Adam(1e-2), batch_size=16, steps=120, check_every=120)
 WAYS = [
-    Gaussian(),
-    Proximal(steps=60, learning_rate=1e-2, grow=8, batch_size=16, replay=32, base_alpha=0.1),
-    Penalty(epochs=4),
-    Maha(),
-    Slda(),
-    Fecam(),
-    Ranpac(projections=64),
-    AgsCl(epochs=4),
-    Ewc(epochs=4),
-    Lwf(epochs=4),
-    Gdumb(share=0.3, epochs=31),
-    Gdumb(share=0.3, epochs=31, start="scratch"),
-    ShelsGdumb(share=0.3, epochs=15),
-    FineTune(epochs=1, rate_divisor=100),
-    Joint(),
+    config.Gaussian(),
+    config.Proximal(steps=60, learning_rate=1e-2, grow=8, batch_size=16, replay=32, base_alpha=0.1),
+    config.Penalty(epochs=4),
+    config.Maha(),
+    config.Slda(),
+    config.Fecam(),
+    config.Ranpac(projections=64),
+    config.AgsCl(epochs=4),
+    config.Ewc(epochs=4),
+    config.Lwf(epochs=4),
+    config.Gdumb(share=0.3, epochs=31),
+    config.Gdumb(share=0.3, epochs=31, start="scratch"),
+    config.ShelsGdumb(share=0.3, epochs=15),
+    config.FineTune(epochs=1, rate_divisor=100),
+    config.Joint(),
 ]
 LOOSE = {
-    "penalty": Penalty(beta=0, epochs=12, rate_divisor=1),
-    "ags-cl": AgsCl(lam=0, mu=0, epochs=12, rate_divisor=1),
-    "ewc": Ewc(strength=0, epochs=12, rate_divisor=1),
-    "lwf": Lwf(strength=0, epochs=12, rate_divisor=1),
-    "shels-gdumb": ShelsGdumb(beta=0, share=0.3, epochs=31, learning_rate=1e-2),
-    "fine-tune": FineTune(epochs=12),
+    "penalty": config.Penalty(beta=0, epochs=12, rate_divisor=1),
+    "ags-cl": config.AgsCl(lam=0, mu=0, epochs=12, rate_divisor=1),
+    "ewc": config.Ewc(strength=0, epochs=12, rate_divisor=1),
+    "lwf": config.Lwf(strength=0, epochs=12, rate_divisor=1),
+    "shels-gdumb": config.ShelsGdumb(beta=0, share=0.3, epochs=31, learning_rate=1e-2),
+    "fine-tune": config.FineTune(epochs=12),
 }
 """Ways that hold so much, or train so little, that a new class may not be learned: settings that do."""
 
@@ -345,7 +328,7 @@ def request_of(way, seed=1, n=EACH):
 
 def test_a_training_stacked_with_another_seeds_comes_to_the_same_as_alone(way, monkeypatch):
     """Two networks, two sets of samples: what is particular to a trial must be in its state."""
-    if isinstance(way, Proximal):
+    if isinstance(way, config.Proximal):
         way = replace(way, grow=4)  # as many as are free in both: what grows apart cannot be stacked
     if request_of(way) is None:
         assert not method_of(way).grows_head
@@ -390,7 +373,9 @@ def test_a_class_taken_in_on_a_gpu_is_named_as_on_the_cpu(way, method):
 
 # Digits, from the first training to a file -------------------------------------------------------------
 
-SHORT = replace(DEFAULT, training=TrainingSettings(Adam(1e-3), batch_size=32, steps=60, check_every=60))
+SHORT = replace(
+    DEFAULT, training=config.TrainingSettings(config.Adam(1e-3), batch_size=32, steps=60, check_every=60)
+)
 BRIEF = {"samples": 100, "share": 0.2, "projections": 64, "rank": 16}
 
 

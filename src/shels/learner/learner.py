@@ -186,6 +186,7 @@ def learning(
 
 
 learn = runtime.to_end(learning)
+"""Learn as `learning` does, in one call that returns the learner."""
 
 
 def _network(

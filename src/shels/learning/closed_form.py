@@ -14,14 +14,13 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.detection.protocol import Naming
 from shels.errors import AccommodationError
+from shels.learning.memory import Memory, placed
 from shels.learning.protocol import (
     Accommodated,
     LearningMethod,
-    Memory,
     NewClass,
     Requests,
     Stores,
-    placed,
     relabelled,
     views_of,
 )

@@ -7,7 +7,7 @@ beside others of its kind by an experiment.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
@@ -19,12 +19,11 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.detection.protocol import Naming
 from shels.errors import AccommodationError, DataError
+from shels.learning.memory import Memory, placed
 from shels.model.networks import Network, Views
 from shels.runtime import finished, generator
 from shels.training import Fit, Objective, Progress, TrainingRequest, fitting, shels_loss
 
-Memory: TypeAlias = dict[str, Tensor]
-"""All that is remembered of the classes learned so far, beside the network."""
 Stores: TypeAlias = Literal["nothing", "statistics", "old data"]
 Value = TypeVar("Value")
 
@@ -116,8 +115,7 @@ class LearningMethod(Protocol):
     def naming(self, network: Network, memory: Memory) -> Naming:
         """Return what tells how like each class samples are; the highest names the class."""
         del memory
-        weights = network.head.weight.detach()
-        return (lambda views: views.high @ weights.T) if self.names_by_products else by_head(network)
+        return by_products(network) if self.names_by_products else by_head(network)
 
     def drop(self, network: Network, memory: Memory, position: int) -> Accommodated:
         """Return a new network without one class, or raise AccommodationError where the method cannot."""
@@ -130,6 +128,17 @@ class LearningMethod(Protocol):
     def check(self, shape: tuple[int, ...], classes: int) -> None:
         """Raise SettingsError where it cannot work with inputs of this shape, or so many first classes."""
         del shape, classes
+
+
+def by_products(network: Network) -> Naming:
+    """Return SHELS's naming: the products w_c · f, whatever the head."""
+    weights = network.head.weight.detach()
+    return lambda views: views.high @ weights.T
+
+
+def by_head(network: Network) -> Naming:
+    """Return the naming of the network's last layer, as it was trained."""
+    return lambda views: network.head(views.high).detach()
 
 
 def take_in(method: LearningMethod, new: NewClass) -> Accommodated:
@@ -164,38 +173,9 @@ def views_of(network: Network, samples: Samples, prepare: Preparation) -> Views:
     return Views(*(torch.cat(each) for each in zip(*parts, strict=True)))
 
 
-def placed(memory: Memory, network: Network) -> Memory:
-    """Return the memory on the network's device."""
-    return {name: value.to(network.head.weight.device) for name, value in memory.items()}
-
-
 def relabelled(samples: Samples, position: int) -> Samples:
     """Return samples of one class as the class at this position among as many as that takes."""
     if not len(samples):
         raise DataError(f"{samples.origin}: no sample of the new class; give some")
     labels = torch.full_like(samples.labels, position)
     return replace(samples, labels=labels, classes=tuple(range(position + 1)))
-
-
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with the prefix, without it.
-
-    >>> under("mask/", {"mask/a": torch.ones(1), "b": torch.ones(1)})
-    {'a': tensor([1.])}
-    """
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors with a prefix before each name."""
-    return {prefix + name: value for name, value in tensors.items()}
-
-
-def counts(marks: Mapping[str, Tensor]) -> dict[str, int]:
-    """Return how many units of each layer are marked."""
-    return {name: int(mark.sum()) for name, mark in marks.items()}
-
-
-def by_head(network: Network) -> Naming:
-    """Name classes by the network's last layer, as it was trained."""
-    return lambda views: network.head(views.high).detach()

@@ -73,6 +73,17 @@ def fit(
 
     Without validation data those are the last. With a `checkpoint`, a run that was cut off goes on from its
     last validation, on the CPU to the very same weights.
+
+    >>> from shels.data.preparation import Preparation
+    >>> from shels.data.samples import Samples
+    >>> from shels.training import class_scores, cross_entropy
+    >>> network, settings = nn.Linear(2, 2), TrainingSettings(steps=30, check_every=15)
+    >>> samples = Samples(torch.eye(2).repeat(8, 1), torch.arange(16) % 2, ("a", "b"))
+    >>> def loss(params, batch, state):
+    ...     return cross_entropy(class_scores(network, params, batch.inputs, state), batch.labels)
+    >>> data = TrialData.of(samples, None, Preparation((2,)))
+    >>> [check.step for check in fit(network, loss, data, settings, seed=0).checks]
+    [15, 30]
     """
     trial = TrialTraining(network, data, seed, state or {}, checkpoint)
     return finished(fitting(TrainingRequest(trial, loss, settings, after_step)))
@@ -136,6 +147,7 @@ def training(
 
 
 fit_trials = to_end(training)
+"""Train as `training` does, in one call that returns how each trial's training went."""
 
 
 def planned(network: nn.Module, data: TrialData, settings: TrainingSettings) -> int:

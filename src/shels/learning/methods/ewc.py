@@ -22,7 +22,8 @@ from torch import Tensor
 from shels.config import Ewc, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.protocol import Memory, NewClass, Stores, prefixed, under
+from shels.learning.memory import Memory, prefixed, under
+from shels.learning.protocol import NewClass, Stores
 from shels.learning.trained import TrainedMethod, weights_before
 from shels.model.networks import Network
 from shels.runtime import generator

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from shels.config import Lwf
-from shels.learning.protocol import NewClass, Stores, under
+from shels.learning.memory import under
+from shels.learning.protocol import NewClass, Stores
 from shels.learning.trained import TrainedMethod, weights_before
 from shels.model.growth import copied
 from shels.model.networks import Network

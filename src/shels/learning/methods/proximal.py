@@ -22,18 +22,8 @@ from shels.data.samples import Samples
 from shels.errors import AccommodationError
 from shels.learning import gaussian_replay as replay
 from shels.learning import protection
-from shels.learning.protocol import (
-    Accommodated,
-    Memory,
-    NewClass,
-    Requests,
-    Stores,
-    batches,
-    counts,
-    placed,
-    prefixed,
-    under,
-)
+from shels.learning.memory import Memory, counts, placed, prefixed, under
+from shels.learning.protocol import Accommodated, NewClass, Requests, Stores, batches
 from shels.learning.trained import TrainedMethod
 from shels.model.activations import total_sums
 from shels.model.growth import add_class, add_units, copied, drop_class

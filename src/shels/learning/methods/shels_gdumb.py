@@ -18,8 +18,9 @@ from typing import ClassVar
 from shels.config import Adam, Penalty, ShelsGdumb, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
+from shels.learning.memory import Memory, counts
 from shels.learning.methods.penalty import PenaltyMethod, hold, masked, merged, penalty_loss
-from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, Stores, counts
+from shels.learning.protocol import Accommodated, NewClass, Requests, Stores
 from shels.learning.replay_buffer import NAMES, begun, buffered_samples, extended, room
 from shels.learning.trained import TrainedMethod
 from shels.model.growth import add_class
