@@ -199,7 +199,7 @@ def test_alone_the_agent_learns_groups_under_names_of_its_own(outcome, alone, sh
     assert list(again.learner.classes) == outcome[0]["known_classes"] + [group.name for group in groups]
     assert groups
     for group in groups:
-        shows = Counter(content[image.numpy().tobytes()] for image in again.curator.images_of(group.name))
+        shows = Counter(content[image.numpy().tobytes()] for image in again.model.images_of(group.name))
         assert (group.truth, round(group.purity * group.seen)) == shows.most_common(1)[0]
         assert group.seen == group.images == shows.total()
 
@@ -207,7 +207,7 @@ def test_alone_the_agent_learns_groups_under_names_of_its_own(outcome, alone, sh
 def test_alone_the_accuracy_is_that_of_images_it_did_not_learn_from(alone, shown_part):
     course, again = alone
     groups = [group for step in course.steps for group in step.learned]
-    learned = {image.numpy().tobytes() for g in groups for image in again.curator.images_of(g.name)}
+    learned = {image.numpy().tobytes() for g in groups for image in again.model.images_of(g.name)}
     images, truth = images_and_names(shown_part)
     apart = np.array([image.numpy().tobytes() not in learned for image in images])
     assert 0 < (~apart).sum() == sum(group.images for group in groups)

@@ -10,19 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from shels.agent.agent import (
-    AgentSettings,
-    Event,
-    OpenWorldAgent,
-    Request,
-    Supply,
-    batch_key,
-    false_alarms,
-    observe,
-    observed,
-)
+from shels.agent.agent import OpenWorldAgent, Request, Supply, batch_key
 from shels.agent.alarm import PresetShare, alarm_count
+from shels.agent.events import Event
 from shels.agent.home import Home
+from shels.agent.observation import AgentSettings, false_alarms, observe, observed
 from shels.agent.oracle import Oracle, Truths
 from shels.agent.proposals import ProposalSettings
 from shels.config import AcceptShare, MeanMinusSd, Penalty
@@ -312,15 +304,15 @@ def test_an_id_is_never_given_to_another_question(learner, data, home):
 
 
 def slowly(agent):
-    """Have the agent's learning report twice on its way."""
-    learn = agent.curator.take_in
+    """Have the agent's learning report before it learns and after."""
+    learn = agent.model.accommodating
 
-    def take_in(provisional, name, inputs, seed, progress, **notes):
-        progress(Progress(1, 2))
-        learn(provisional, name, inputs, seed, **notes)
-        progress(Progress(2, 2))
+    def accommodating(*what, **notes):
+        yield Progress(1, 2)
+        yield from learn(*what, **notes)
+        yield Progress(2, 2)
 
-    agent.curator.take_in = take_in
+    agent.model.accommodating = accommodating
     return agent
 
 
@@ -332,26 +324,20 @@ def test_progress_is_told_on_the_way_and_stays_out_of_the_log(learner, data, hom
     assert [event["kind"] for event in home.events()] == LEARNED
 
 
-def test_leaving_while_a_class_is_learned_waits_until_it_is(learner, data, home):
-    run = (agent := slowly(with_oracle(learner, data, home=home))).run([StreamBatch("b", of(data.test, 6))])
-    next(event for event in run if event.facts.get("step") == 1)
-    run.close()
-    assert agent.learner.classes == home.load("cpu").classes == (*KNOWN, 6)
-    again = with_oracle(home.load("cpu"), data, home=home)
-    assert kinds(again.run([StreamBatch("b", of(data.test, 6))])) == ["observed"]
-    assert [event["name"] for event in home.events() if event["kind"] == "accommodated"] == [6]
-
-
-def test_a_class_learned_while_the_loop_was_left_is_in_the_log_when_the_same_agent_goes_on(
-    learner, data, home
+@pytest.mark.parametrize(("step", "learned"), [(1, KNOWN), (2, (*KNOWN, 6))])
+@pytest.mark.parametrize("goes_on", ["the same agent", "another"])
+def test_leaving_while_a_class_is_learned_leaves_the_model_whole_and_the_rest_is_done_later(
+    learner, data, home, step, learned, goes_on
 ):
     agent, batch = slowly(with_oracle(learner, data, home=home)), StreamBatch("b", of(data.test, 6))
     run = agent.run([batch])
-    next(event for event in run if event.facts.get("step") == 1)
+    next(event for event in run if event.facts.get("step") == step)
     run.close()
-    list(agent.run([batch]))
-    OpenWorldAgent(home.load("cpu"), home=home)
-    assert [event["name"] for event in home.events() if event["kind"] == "accommodated"] == [6]
+    assert agent.learner.classes == home.load("cpu").classes == learned
+    again = agent if goes_on == "the same agent" else with_oracle(home.load("cpu"), data, home=home)
+    kinds_given = [event.kind for event in again.run([batch]) if not event.facts.get("step")]
+    assert kinds_given == [event["kind"] for event in home.events()] == LEARNED
+    assert again.learner.classes == (*KNOWN, 6)
 
 
 # Provisional names ----------------------------------------------------------------------------------------
@@ -360,9 +346,9 @@ def test_a_class_learned_while_the_loop_was_left_is_in_the_log_when_the_same_age
 def test_a_number_is_not_used_again_after_its_class_was_named_or_forgotten(learner, data, home):
     agent = OpenWorldAgent(learner, home=home)
     list(agent.observe(StreamBatch("a", of(data.test, 6))))
-    agent.curator.rename("novel-1", "six")
+    agent.model.rename("novel-1", "six")
     list(agent.observe(StreamBatch("b", of(data.test, 7))))
-    agent.curator.unlearn("novel-2")
+    agent.model.unlearn("novel-2")
     again = OpenWorldAgent(home.load("cpu"), home=home)
     list(again.observe(StreamBatch("c", of(data.test, 7))))
     assert again.learner.classes == (*KNOWN, "six", "novel-3")
@@ -431,7 +417,9 @@ def test_images_of_a_batch_that_is_done_are_not_left_behind(learner, data, home)
             break
     assert [name.split(":")[0] for name in home.buffered()] == ["batch-b"]
     next(with_oracle(home.load("cpu"), data, home=home).run([batch]))  # stopped after the first event
+    assert kinds(with_oracle(home.load("cpu"), data, home=home).run([batch])) == LEARNED
     assert list(with_oracle(home.load("cpu"), data, home=home).run([batch])) == []
+    assert not (home.directory / "novel" / "batch.json").exists()
     assert home.buffered() == {}
 
 

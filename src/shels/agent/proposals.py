@@ -14,6 +14,7 @@ from shels.detection.scores.gaussian import GaussianDetector
 from shels.detection.scores.shels import Detector
 from shels.learner.learner import Learner
 from shels.learning.registry import method_of
+from shels.model.networks import Views
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +46,17 @@ class ProposalSettings:
     separation: SeparationSettings = field(default_factory=SeparationSettings)
 
 
-def propose(learner: Learner, inputs: Tensor, settings: ProposalSettings, seed: int = 0) -> Proposal:
-    """Return what samples that were judged novel may be: (n, ...) -> a proposal."""
+def propose(
+    learner: Learner, inputs: Tensor, settings: ProposalSettings, seed: int = 0, features: Views | None = None
+) -> Proposal:
+    """Return what samples that were judged novel may be: (n, ...) -> a proposal.
+
+    features: what the learner's network makes of them, where that was computed already.
+    """
     everything = torch.zeros(len(inputs), dtype=torch.int64)
     if not len(inputs):
         return Proposal(everything, ())
-    rows, means, predicted = _places(learner, inputs)
+    rows, means, predicted = _places(learner, learner.views(inputs) if features is None else features)
     drift = _drift(learner, inputs, rows, means, predicted) if settings.drift else None
     if drift is not None and drift.drift:
         return Proposal(everything - 1, (), drift)
@@ -60,9 +66,9 @@ def propose(learner: Learner, inputs: Tensor, settings: ProposalSettings, seed: 
     return Proposal(found.groups, found.purity)
 
 
-def _places(learner: Learner, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _places(learner: Learner, views: Views) -> tuple[Tensor, Tensor, Tensor]:
     """Return where samples and known classes lie, and which class each sample is most like."""
-    detector, views = learner.detector, learner.views(inputs)
+    detector = learner.detector
     if isinstance(detector, GaussianDetector):
         seen = detector.sees(views)
         rows, means = detector.whitened(seen)

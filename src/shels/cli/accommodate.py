@@ -82,18 +82,17 @@ def _learned(
 
 def _commit(home: Home, before: Learner, after: Learner, *, was_home: bool) -> int:
     """Make the new learner the version in use, say so in the log, and return its number."""
-    from shels.agent.curation import Curator  # noqa: PLC0415
+    from shels.agent.versioned import VersionedLearner  # noqa: PLC0415
 
     with home.lock():
         if home.exists and not was_home:
             raise ModelFileError(f"{home.directory} was changed by another run meanwhile; run this again")
         home.adopt()
-        curator = Curator(before, home)
-        version = home.commit(after)
+        model = VersionedLearner(before, home)
         note = after.report["taken_in"][-1]
-        facts = {"name": note["class"], "images": note["images"], "by": "person", "version": version}
-        curator.record("accommodated", "", facts | {"seconds": note["seconds"], "method": note["method"]})
-    return version
+        facts = {"name": note["class"], "images": note["images"], "by": "person"}
+        model.change("accommodated", facts | {"seconds": note["seconds"], "method": note["method"]}, after)
+    return home.version
 
 
 def _what_is_safe(home: Home) -> str:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from shels.data import own, sources
-from shels.data.images import conform
-from shels.data.samples import DataSet, Label, Samples
-from shels.data.splits import match_class
+from shels.data.inputs import form, has_many_sizes, in_form
+from shels.data.inputs import load_in_form as load_to_judge
+from shels.data.samples import DataSet, Samples
+from shels.data.splits import known_class, new_class
 from shels.errors import DataError, ModelFileError, SettingsError, unknown_name
 from shels.learner.versions import is_home
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from shels.data.preparation import Preparation
     from shels.learner.learner import Learner
 
+__all__ = ["form", "known_class", "load_to_judge", "new_class"]
 PARTS = ("test", "train", "all")
 
 
@@ -50,31 +52,13 @@ def load_to_train(
     spec: str, data_dir: Path | None, network: NetworkSettings, channels: str | None
 ) -> DataSet:
     """Return the data set to learn from, read at the network's size where its images have many sizes."""
-    size = network.image_size if network.image_fit == "resize" and _has_many_sizes(spec) else None
+    size = network.image_size if network.image_fit == "resize" and has_many_sizes(spec) else None
     data = sources.load(spec, data_dir, size, channels)
     if network.image_size is not None and data.train.inputs.ndim == 2:
         raise SettingsError(
             f"size is for images, and {spec} holds vectors; leave --size out, or use another preset"
         )
     return data
-
-
-def load_to_judge(spec: str, data_dir: Path | None, preparation: Preparation) -> DataSet:
-    """Return a data set in the form that a model takes."""
-    size, channels = form(preparation)
-    if _has_many_sizes(spec):
-        return sources.load(spec, data_dir, size, channels)
-    data = sources.load(spec, data_dir)
-    return replace(data, train=_in_form(data.train, channels), test=_in_form(data.test, channels))
-
-
-def form(preparation: Preparation) -> tuple[int | None, str | None]:
-    """Return the size and channels to read images with; a size of None leaves it to the preparation."""
-    if len(preparation.shape) != 3:
-        return None, None
-    channels, height, width = preparation.shape
-    as_stored = preparation.image_fit == "pad" or height != width
-    return None if as_stored else height, "grey" if channels == 1 else "rgb"
 
 
 def read_to_judge(path: Path, preparation: Preparation) -> list[tuple[Tensor, list[str]]]:
@@ -86,7 +70,7 @@ def read_to_judge(path: Path, preparation: Preparation) -> list[tuple[Tensor, li
     if path.suffix.lower() == ".npz":
         inputs = own.read_npz_inputs(path)
         samples = Samples(inputs, torch.zeros(len(inputs), dtype=torch.int64), ("",), origin=str(path))
-        inputs = _in_form(samples, channels).inputs
+        inputs = in_form(samples, channels).inputs
         return [(inputs, [f"{path}#{row}" for row in range(len(inputs))])]
     if not path.exists():
         hint = "; named sets are for `shels evaluate`" if str(path) in sources.NAMED else ""
@@ -111,31 +95,6 @@ def read_class(paths: Sequence[Path], preparation: Preparation) -> Tensor:
     if len({(part.shape[1:], part.dtype) for part in parts}) > 1:
         parts = [replace(preparation, mean=None, sd=None)(part) for part in parts]
     return torch.cat(parts)
-
-
-def known_class(name: str, classes: Sequence[Label]) -> Label:
-    """Return the class that is written so; "3" finds 3."""
-    place = match_class(name, classes)
-    if place is None:
-        raise SettingsError(unknown_name("class", name, classes))
-    return classes[place]
-
-
-def new_class(name: str, classes: Sequence[Label]) -> Label:
-    """Return a name for a class beside these: a number where they are numbers, unless it is no number.
-
-    The name of a class that is there already comes back as that class.
-    """
-    if not name.strip():
-        raise SettingsError("a class must have a name, got an empty one")
-    if name == "novel":
-        raise SettingsError("'novel' is the word for no class; choose another name")
-    place = match_class(name, classes)
-    if place is not None:
-        return classes[place]
-    numbers = any(isinstance(other, int) and not isinstance(other, bool) for other in classes)
-    as_number = name.isascii() and name.removeprefix("-").isdigit() and str(int(name)) == name
-    return int(name) if numbers and as_number else name
 
 
 def choose_part(data: DataSet, wanted: str | None) -> Part:
@@ -163,17 +122,6 @@ def _warn_of_conversion(path: Path, preparation: Preparation) -> None:
             UserWarning,
             stacklevel=3,
         )
-
-
-def _has_many_sizes(spec: str) -> bool:
-    if spec in sources.NAMED:
-        return sources.NAMED[spec].any_size
-    return Path(spec).expanduser().is_dir()
-
-
-def _in_form(samples: Samples, channels: str | None) -> Samples:
-    """Return images with a model's channels; vectors stay, for the model to accept or refuse."""
-    return conform(samples, None, channels) if samples.inputs.ndim == 4 else samples
 
 
 def _joined(first: Samples, second: Samples) -> Samples:

@@ -13,8 +13,8 @@ from shels.cli.settings import one_of
 from shels.errors import ModelFileError, SettingsError
 
 if TYPE_CHECKING:
-    from shels.agent.curation import Curator
     from shels.agent.home import Home
+    from shels.agent.versioned import VersionedLearner
     from shels.data.samples import Label
     from shels.learner.learner import Learner
 
@@ -81,7 +81,7 @@ def revise(
 
 def _rollback(home: Home, text: str, device: str) -> tuple[Learner, str]:
     """Return the learner of an earlier version, which is in use again, and what was done."""
-    from shels.agent.curation import Curator  # noqa: PLC0415
+    from shels.agent.versioned import VersionedLearner  # noqa: PLC0415
 
     if not text.isascii() or not text.isdigit():
         raise SettingsError(f"a version is a whole number such as 1, got {text!r}")
@@ -93,24 +93,26 @@ def _rollback(home: Home, text: str, device: str) -> tuple[Learner, str]:
             before, current = home.version, home.load(device)
         except ModelFileError:  # the pointer or the version in use is damaged, which going back repairs
             before, current = home.rollback(int(text)), learner
-        Curator(current, home).rollback(int(text))
+        VersionedLearner(current, home).rollback(int(text))
     return learner, f"version {int(text)} is in use again, instead of {before}"
 
 
 def _change(home: Home, action: str, what: list[str], device: str) -> tuple[Learner, str]:
     """Return the learner after a change, and what was done."""
-    from shels.agent.curation import Curator  # noqa: PLC0415
+    from shels.agent.versioned import VersionedLearner  # noqa: PLC0415
     from shels.cli.inputs import load_learner  # noqa: PLC0415
 
     learner = load_learner(home.directory, device)
     names = _names(action, what, learner.classes)
     if not home.exists:
-        _apply(Curator(learner), action, names)  # what cannot be done is refused before the directory changes
+        _apply(
+            VersionedLearner(learner), action, names
+        )  # what cannot be done is refused before the directory changes
     with home.lock():
         home.adopt()
-        curator = Curator(home.load(device), home)
-        said = _apply(curator, action, names)
-    return curator.learner, said
+        model = VersionedLearner(home.load(device), home)
+        said = _apply(model, action, names)
+    return model.learner, said
 
 
 def _names(action: str, what: list[str], classes: Sequence[Label]) -> list[Label]:
@@ -127,18 +129,18 @@ def _names(action: str, what: list[str], classes: Sequence[Label]) -> list[Label
     return found
 
 
-def _apply(curator: Curator, action: str, names: list[Label]) -> str:
-    """Change what a curator has, and return what was done."""
+def _apply(model: VersionedLearner, action: str, names: list[Label]) -> str:
+    """Change a model, and return what was done."""
     if action == "rename":
-        curator.rename(names[0], names[1])
+        model.rename(names[0], names[1])
         return f"{names[0]} is called {names[1]} now"
     if action == "merge":
-        curator.merge(names[0], names[1])
+        model.merge(names[0], names[1])
         return f"all that was {names[0]} is {names[1]} now"
     if action == "unlearn":
-        curator.unlearn(names[0])
+        model.unlearn(names[0])
         return f"{names[0]} is not known any more"
-    parts = curator.split(names[0])
+    parts = model.split(names[0])
     return f"{names[0]} is now {parts[0]} and {parts[1]}"
 
 

@@ -240,7 +240,7 @@ class Course:
         self.display.line(HEADINGS)
 
     def _foot(self, agent: OpenWorldAgent, story: Story, now: str = "") -> None:
-        counts = f"{story.batches} batches, {story.alarms} alarms, version {agent.curator.version}"
+        counts = f"{story.batches} batches, {story.alarms} alarms, version {agent.model.version}"
         self.display.foot(f"classes  {listed(agent.learner.classes)}\n{counts}\n{now}")
 
 

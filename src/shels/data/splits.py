@@ -135,6 +135,38 @@ def divide(samples: Samples, classes: Sequence[Label]) -> tuple[Samples, Samples
     )
 
 
+def known_class(name: str, classes: Sequence[Label]) -> Label:
+    """Find the class that is written so.
+
+    >>> known_class("3", [1, 3])
+    3
+    """
+    place = match_class(name, classes)
+    if place is None:
+        raise SettingsError(unknown_name("class", name, classes))
+    return classes[place]
+
+
+def new_class(name: str, classes: Sequence[Label]) -> Label:
+    """Choose a name for a class beside these: a number where they are numbers, unless it is no number.
+
+    The name of a class that is there already comes back as that class.
+
+    >>> new_class("7", [1, 3]), new_class("cow", [1, 3]), new_class("7", ["cat", "dog"])
+    (7, 'cow', '7')
+    """
+    if not name.strip():
+        raise SettingsError("a class must have a name, got an empty one")
+    if name == "novel":
+        raise SettingsError("'novel' is the word for no class; choose another name")
+    place = match_class(name, classes)
+    if place is not None:
+        return classes[place]
+    numbers = any(isinstance(other, int) and not isinstance(other, bool) for other in classes)
+    as_number = name.isascii() and name.removeprefix("-").isdigit() and str(int(name)) == name
+    return int(name) if numbers and as_number else name
+
+
 def match_class(name: Label, classes: Sequence[Label]) -> int | None:
     """Return the place of a class by its name, or of the only one that is written so ("3" finds 3)."""
     if name in classes:

@@ -22,6 +22,7 @@ from shels.errors import AccommodationError, DataError, SettingsError, unknown_n
 from shels.learning.protocol import Given, Lesson, Method, train
 from shels.learning.registry import method_of
 from shels.learning.replay_buffer import kept_samples
+from shels.model.networks import Views
 from shels.training.courses import Fit, Progress
 
 if TYPE_CHECKING:
@@ -49,17 +50,24 @@ def accommodated(
     *,
     seed: int | None = None,
     progress: Callable[[Progress], None] | None = None,
+    features: Views | None = None,
 ) -> Learner:
     """Return a learner that knows one class more, from inputs of that class alone.
 
     Warns where most of them look like a class that is known already.
     """
-    taking = taking_in(learner, inputs, label, seed=seed)
+    taking = taking_in(learner, inputs, label, seed=seed, features=features)
     return taking.finish(None if taking.lesson is None else train(taking.lesson, progress))
 
 
 def taking_in(
-    learner: Learner, inputs: Tensor, label: Label, *, seed: int | None = None, groups: Tensor | None = None
+    learner: Learner,
+    inputs: Tensor,
+    label: Label,
+    *,
+    seed: int | None = None,
+    groups: Tensor | None = None,
+    features: Views | None = None,
 ) -> Taking:
     """Return how a learner comes to know one class more. groups: (n,), samples that are held out together."""
     _check_label(learner, label)
@@ -67,7 +75,8 @@ def taking_in(
     inputs, groups = inputs[kept], None if groups is None else groups[kept.cpu()]
     began = time.perf_counter()
     method = learner.settings.accommodation
-    seen = learner.seen(inputs)
+    views = learner.views(inputs) if features is None else Views(*(each[kept] for each in features))
+    seen = learner.detector.sees(views)
     _warn_of_known(learner, seen, label)
 
     def noted(new: Learner, told: dict[str, Any]) -> Learner:

@@ -109,7 +109,11 @@ class Learner:
 
     def judge(self, inputs: Tensor) -> Verdicts:
         """Return class or novel for each input."""
-        return self.detector.verdicts(self.seen(inputs))
+        return self.judge_features(self.views(inputs))
+
+    def judge_features(self, features: Views) -> Verdicts:
+        """Return class or novel for each input, from what the network made of them."""
+        return self.detector.verdicts(self.detector.sees(features))
 
     def accommodate(
         self,
@@ -118,9 +122,13 @@ class Learner:
         *,
         seed: int | None = None,
         progress: Callable[[Progress], None] | None = None,
+        features: Views | None = None,
     ) -> Learner:
-        """Return a learner that knows one class more, from inputs of that class alone; this one stays."""
-        return changes.accommodated(self, inputs, label, seed=seed, progress=progress)
+        """Return a learner that knows one class more, from inputs of that class alone; this one stays.
+
+        features: what this learner's network makes of the inputs, where that was computed already.
+        """
+        return changes.accommodated(self, inputs, label, seed=seed, progress=progress, features=features)
 
     def unlearn(self, label: Label) -> Learner:
         """Return a learner that has forgotten a class, where the way of taking in classes allows it."""
