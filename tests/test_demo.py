@@ -12,6 +12,7 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 from shels import demo
 from shels.agent.agent import OpenWorldAgent, Request
 from shels.agent.home import Home
+from shels.agent.measured import Witness, follow
 from shels.agent.oracle import Oracle
 from shels.config import presets
 from shels.data.sources import load_named
@@ -19,7 +20,6 @@ from shels.data.splits import ClassSplit
 from shels.data.streams import mixed_stream, paper_stream
 from shels.errors import ModelFileError
 from shels.learner.learner import Learner
-from shels.report.course import Witness, follow
 
 SEED = 3
 SHORT = replace(presets.DEFAULT, training=replace(presets.DEFAULT.training, steps=300))

@@ -7,12 +7,12 @@ import torch
 
 from shels.agent.agent import OpenWorldAgent, Request, Supply
 from shels.agent.alarm import FalseAlarmRate, PresetShare
+from shels.agent.measured import Accuracy, Course, Group, Step, Witness, follow
 from shels.config import AcceptShare, Adam, NetworkSettings, Settings, TrainingSettings
 from shels.data.streams import StreamBatch, paper_stream
 from shels.errors import DataError
 from shels.learner.learner import learn
 from shels.report import open_world
-from shels.report.course import Accuracy, Course, Group, Step, Witness, follow
 from shels.report.timeline import Moment, timeline
 from tests.report.test_report import Reader, assert_sound, blobs
 

@@ -82,6 +82,6 @@ def _plan(found: dict[str, Any]) -> Plan:
 
 
 def _require(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value < 0)):
+    if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int) and value < 0):
         raise TypeError(f"{str(value)[:40]} is no {kind.__name__} that may stand there")
     return value

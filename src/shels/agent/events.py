@@ -85,8 +85,8 @@ def _time(value: Any) -> bool:
         return False
 
 
-_COMMON: dict[str, _Check] = {"kind": _text, "batch": _text, "time": _time, "version": _count}
-_OPTIONAL = _COMMON | {"by": _text, "done": _text, "request": _text, "seconds": _number}
+_COMMON: dict[str, _Check] = {"kind": _text, "batch": _text, "time": _time, "version": _count, "done": _text}
+_OPTIONAL = _COMMON | {"by": _text, "request": _text, "seconds": _number}
 
 _FACTS: dict[str, _Check] = {
     "size": _count, "novel": _count, "share": _share, "threshold": _limit, "alarm": _flag, "reason": _text,
@@ -164,20 +164,6 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(ALARM, "more of a batch is novel than chance explains", _facts("share", "threshold")),
         Kind(
-            DRIFT,
-            "what looked novel is known classes seen through a change",
-            _facts("reason", "images"),
-            result=_reason,
-            series="drift",
-        ),
-        Kind(
-            UNDECIDED,
-            "what is novel is no class yet, and waits for more",
-            _facts("reason", "images"),
-            result=_reason,
-            series="undecided",
-        ),
-        Kind(
             ACCOMMODATING,
             "a class is being learned; of its steps only the first is in the log",
             _facts("request", "seen", "purity", "name", "images", "by", "step", "steps"),
@@ -196,6 +182,20 @@ KINDS: dict[str, Kind] = {
             _facts("name", "reason"),
             result=lambda line: f"{line['name']} {_reason(line)}",
             series="declined",
+        ),
+        Kind(
+            DRIFT,
+            "what looked novel is known classes seen through a change",
+            _facts("reason", "images"),
+            result=_reason,
+            series="drift",
+        ),
+        Kind(
+            UNDECIDED,
+            "what is novel is no class yet, and waits for more",
+            _facts("reason", "images"),
+            result=_reason,
+            series="undecided",
         ),
         Kind(RESUMED, "an alarm was dealt with, and watching goes on", _facts("classes")),
         _change(RENAMED, "a class got another name", _facts("from", "to", "by"), words=_moved),

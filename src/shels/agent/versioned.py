@@ -21,6 +21,7 @@ from shels.detection.judge import Judge
 from shels.detection.scores.gaussian import GaussianDetector
 from shels.errors import AccommodationError, DataError, ModelFileError, SettingsError
 from shels.learner.learner import Learner
+from shels.learner.pairing import detector_name
 from shels.model.networks import Views
 from shels.training.courses import Progress
 
@@ -190,6 +191,11 @@ class VersionedLearner:
         event = {"kind": events.ROLLED_BACK, "batch": "", "to": version, "by": by}
         self._version = self.home.change(event, version=version)
         self.learner = learner
+
+    def refit(self, learner: Learner) -> None:
+        """Put a learner in use that has another way of learning or detecting, on the same network."""
+        names = {"learner": learner.settings.accommodation.kind, "detector": detector_name(learner.settings)}
+        self.change(events.REFITTED, names, learner)
 
     def images_of(self, label: Label) -> Tensor | None:
         """Return the images of a class with a provisional name, to see what it is."""

@@ -52,6 +52,7 @@ def accommodate(
     from shels.agent.home import Home  # noqa: PLC0415
 
     home = Home(model)
+    home.settle()
     was_home = home.exists
     with home.lock() if was_home else nullcontext():  # a plain model is left alone until all is well
         try:

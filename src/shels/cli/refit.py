@@ -11,7 +11,7 @@ import torch
 from shels.data.preparation import prepare_for
 from shels.data.splits import hold_out, match_class
 from shels.detection.drift import Look
-from shels.errors import ModelFileError, SettingsError
+from shels.errors import SettingsError
 from shels.learner.learner import assembled
 from shels.learner.pairing import detector_name, paired
 from shels.learning.registry import method_of
@@ -21,7 +21,6 @@ from shels.training.courses import Fit
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from shels.agent.home import Home
     from shels.config import Settings
     from shels.data.samples import DataSet, Samples
     from shels.learner.learner import Learner
@@ -101,20 +100,6 @@ def refit(learner: Learner, name: str | None, detector: str | None, data: str) -
     new = paired(old, name, detector, data)
     pairs = [(each.accommodation.kind, detector_name(each)) for each in (old, new)]
     return None if pairs[0] == pairs[1] else Refit(learner, new)
-
-
-def commit(home: Home, learner: Learner) -> int:
-    """Make a refitted learner the version in use, say so in the log, and return its number."""
-    version = home.commit(learner)
-    kind, told = learner.settings.accommodation.kind, detector_name(learner.settings)
-    home.record({"kind": "refitted", "batch": "", "learner": kind, "detector": told, "version": version})
-    return version
-
-
-def require_unchanged(home: Home, version: int | None) -> None:
-    """Raise where another run changed a home since it was at this version, None for no home yet."""
-    if (home.version if home.exists else None) != version:
-        raise ModelFileError(f"{home.directory} was changed by another run meanwhile; run this again")
 
 
 def _went(learner: Learner) -> Fit:

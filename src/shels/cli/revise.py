@@ -67,6 +67,7 @@ def revise(
     from shels.agent.home import Home  # noqa: PLC0415
 
     home = Home(model)
+    home.settle()
     if action == "rollback":
         learner, said = _rollback(home, what[0], device)
     else:
@@ -105,9 +106,7 @@ def _change(home: Home, action: str, what: list[str], device: str) -> tuple[Lear
     learner = load_learner(home.directory, device)
     names = _names(action, what, learner.classes)
     if not home.exists:
-        _apply(
-            VersionedLearner(learner), action, names
-        )  # what cannot be done is refused before the directory changes
+        _apply(VersionedLearner(learner), action, names)  # what cannot be done is refused before any change
     with home.lock():
         home.adopt()
         model = VersionedLearner(home.load(device), home)

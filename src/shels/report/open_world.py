@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from shels.agent.alarm import AlarmRule, PresetShare
+from shels.agent.measured import Course, Group, Step
 from shels.data.arrays import sorted_classes
 from shels.data.samples import Samples
 from shels.files import write_whole
 from shels.learner.learner import Learner
 from shels.learning.registry import method_of
 from shels.report import detection, figures, trained
-from shels.report.course import Course, Group, Step
 from shels.report.page import Block, Cell, Gallery, Page, Section, Table, Thumbnail, html, percent
 from shels.report.timeline import Moment, timeline
 from shels.report.trained import count
