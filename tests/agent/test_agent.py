@@ -458,13 +458,14 @@ KILLED_AGAIN_AND_AGAIN = """
     torch.set_num_threads(1)
     from shels.agent.agent import OpenWorldAgent
     from shels.data.sources import load_named
-    from shels.data.streams import paper_stream
+    from shels.data.streams import StreamBatch, paper_stream
     from shels.agent.home import Home
     from shels.agent.oracle import Oracle, Truths
     import shels.agent.separation, scipy.special, sklearn.cluster
 
     data = load_named("digits")
     batches = list(paper_stream(data.test, (0, 1, 2, 3), (6, 7), batch_size=60, seed=0, known_epochs=1))
+    batches.append(StreamBatch("both", data.test.only((8, 9)).inputs))
     truths = Truths(data.test)
 
     def live():
@@ -501,19 +502,56 @@ KILLED_AGAIN_AND_AGAIN = """
 """
 
 
-def test_killed_at_any_moment_and_started_again_it_ends_with_the_same_classes(home, data, uninterrupted):
+def test_killed_at_any_moment_and_started_again_it_ends_with_the_same_classes_and_log(
+    learner, home, data, tmp_path
+):
+    batches = [*stream(data), StreamBatch("both", of(data.test, 8, 9))]
+    whole = Home(tmp_path / "whole")
+    whole.begin(learner)
+    agent = with_oracle(learner, data, home=whole)
+    list(agent.run(batches))
     script = textwrap.dedent(KILLED_AGAIN_AND_AGAIN)
     command = [sys.executable, "-c", script, str(home.directory)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 1
-    assert same_knowledge(home.load("cpu"), uninterrupted[1], data.test.inputs)
-    classes = [home.load("cpu", version=version).classes for version in home.versions()]
-    assert classes == [KNOWN, (*KNOWN, 6), (*KNOWN, 6, 7)]
-    taken = [event["name"] for event in home.events() if event["kind"] == "accommodated"]
-    assert taken == [6, 7]
-    finished = {event["done"] for event in home.events() if "done" in event}
-    assert finished == {batch_key(batch) for batch in stream(data)}
+    assert same_knowledge(home.load("cpu"), agent.learner, data.test.inputs)
+    assert set(agent.learner.classes) == {*KNOWN, 6, 7, 8, 9}
+    classes = [[each.load("cpu", number).classes for number in each.versions()] for each in (home, whole)]
+    assert classes[0] == classes[1]
+    logs = [
+        [{name: e[name] for name in e if name not in ("time", "seconds")} for e in each.events()]
+        for each in (home, whole)
+    ]
+    assert logs[0] == logs[1]
+    assert home.buffered() == {}
+
+
+# Once through the network ---------------------------------------------------------------------------------
+
+
+def test_an_image_of_a_new_class_passes_the_network_once(learner, data, monkeypatch):
+    seen = []
+    views = type(learner).views
+    monkeypatch.setattr(
+        type(learner),
+        "views",
+        lambda self, inputs, *rest: seen.append(len(inputs)) or views(self, inputs, *rest),
+    )
+    batch = StreamBatch("both", of(data.test, 6, 7))
+    assert kinds(OpenWorldAgent(learner).observe(batch)).count("accommodated") == 2
+    assert seen == [len(batch.inputs)]
+
+
+def test_after_a_restart_what_waits_is_seen_again_and_comes_to_the_same(learner, data, home):
+    six = of(data.test, 6)[learner.judge(of(data.test, 6)).novel]
+    few, more = StreamBatch("few", six[:8]), StreamBatch("more", six[8:30])
+    alone = OpenWorldAgent(learner)
+    list(alone.run([few, more]))
+    list(OpenWorldAgent(learner, home=home).run([few]))
+    again = OpenWorldAgent(home.load("cpu"), home=home)
+    list(again.run([few, more]))
+    assert same_knowledge(again.learner, alone.learner, data.test.inputs)
 
 
 # What a batch looks like ----------------------------------------------------------------------------------

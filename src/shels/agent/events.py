@@ -42,10 +42,6 @@ class Event:
 # What a fact may be ---------------------------------------------------------------------------------------
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -54,16 +50,8 @@ def _count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _share(value: Any) -> bool:
-    return _number(value) and 0 <= value <= 1
-
-
-def _limit(value: Any) -> bool:
-    return _number(value) and value >= 0
-
-
-def _flag(value: Any) -> bool:
-    return isinstance(value, bool)
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _label(value: Any) -> bool:
@@ -74,10 +62,6 @@ def _labels(value: Any) -> bool:
     return isinstance(value, list) and all(_label(each) for each in value)
 
 
-def _names(value: Any) -> bool:
-    return isinstance(value, list) and all(_text(each) for each in value)
-
-
 def _time(value: Any) -> bool:
     try:
         return isinstance(value, str) and datetime.fromisoformat(value) is not None
@@ -85,19 +69,24 @@ def _time(value: Any) -> bool:
         return False
 
 
-_COMMON: dict[str, _Check] = {"kind": _text, "batch": _text, "time": _time, "version": _count, "done": _text}
-_OPTIONAL = _COMMON | {"by": _text, "request": _text, "seconds": _number}
+def _nested(value: Any, most: int = 5) -> bool:
+    """Tell whether lists or objects lie in one another deeper than any event has them."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return most == 0 or any(_nested(each, most - 1) for each in inside)
 
-_FACTS: dict[str, _Check] = {
-    "size": _count, "novel": _count, "share": _share, "threshold": _limit, "alarm": _flag, "reason": _text,
-    "images": _count, "seen": _count, "purity": _share, "request": _text, "step": _count, "steps": _count,
-    "name": _label, "from": _label, "to": _label, "by": _text, "version": _count, "classes": _labels,
-    "stream": _text, "learner": _text, "detector": _text,
+
+_COMMON: dict[str, _Check] = {
+    "kind": _text, "batch": _text, "time": _time, "version": _count, "done": _text,
 }  # fmt: skip
-
-
-def _facts(*names: str, **other: _Check) -> dict[str, _Check]:
-    return {name: _FACTS[name] for name in names} | other
+_FACTS: dict[str, _Check] = _COMMON | {
+    "size": _count, "novel": _count, "images": _count, "seen": _count, "step": _count, "steps": _count,
+    "share": lambda value: _number(value) and 0 <= value <= 1,
+    "threshold": lambda value: _number(value) and value >= 0,
+    "alarm": lambda value: isinstance(value, bool),
+    "purity": _number, "seconds": _number, "name": _label, "from": _label, "to": _label, "classes": _labels,
+    "reason": _text, "request": _text, "by": _text, "stream": _text, "learner": _text, "detector": _text,
+}  # fmt: skip
+"""What a fact may be wherever it stands, unless a kind has it otherwise."""
 
 
 # The kinds ------------------------------------------------------------------------------------------------
@@ -115,8 +104,8 @@ def _in_general(line: Line) -> str:
 
 
 def _moved(line: Line) -> str:
-    to = line["to"]
-    return f"{line['from']} {line['kind']} to {' and '.join(to) if isinstance(to, list) else to}{_by(line)}"
+    to = line["to"] if isinstance(line["to"], list) else [line["to"]]
+    return f"{line['from']} {line['kind']} to {' and '.join(map(str, to))}{_by(line)}"
 
 
 def _reason(line: Line) -> str:
@@ -127,90 +116,84 @@ def _reason(line: Line) -> str:
 class Kind:
     """What the log can say.
 
-    facts: which it must carry, and what each may be; optional: the same of others. changes: whether another
-    model is in use after it; makes: whether that is a new version. words: it in a few words. result, series:
-    for what a batch can end in, the words for it beside the batch, and its list in the summary of a run.
+    facts: which it must carry, beside the batch; other: what a fact may be in this kind alone. changes:
+    whether another model is in use after it; makes: whether that is a new version. words: it in a few words.
+    result, series: for what a batch can end in, the words for it beside the batch, and its list in the
+    summary of a run.
     """
 
     name: str
     meaning: str
-    facts: Mapping[str, _Check]
+    facts: tuple[str, ...]
     words: Callable[[Line], str] = _in_general
     changes: bool = False
     makes: bool = False
     result: Callable[[Line], str] | None = None
     series: str = ""
-    optional: Mapping[str, _Check] = field(default_factory=dict)
+    other: Mapping[str, _Check] = field(default_factory=dict)
 
 
-def _change(name: str, meaning: str, facts: Mapping[str, _Check], **more: Any) -> Kind:
-    return Kind(name, meaning, {**facts, "version": _count}, **{"changes": True, "makes": True} | more)
+def _change(name: str, meaning: str, facts: tuple[str, ...], **more: Any) -> Kind:
+    return Kind(name, meaning, (*facts, "version"), **{"changes": True, "makes": True} | more)
 
 
-KINDS: dict[str, Kind] = {
-    kind.name: kind
-    for kind in (
-        Kind(
-            STARTED,
-            "a run began on a stream",
-            _facts("stream"),
-            optional={"known": _labels, "novel": _labels},
-        ),
-        Kind(
-            OBSERVED,
-            "a batch was judged; with `done` that was all",
-            _facts("size", "novel", "share", "threshold", "alarm"),
-            words=lambda line: f"{line['size']} samples, {100 * line['share']:.1f} % novel",
-        ),
-        Kind(ALARM, "more of a batch is novel than chance explains", _facts("share", "threshold")),
-        Kind(
-            ACCOMMODATING,
-            "a class is being learned; of its steps only the first is in the log",
-            _facts("request", "seen", "purity", "name", "images", "by", "step", "steps"),
-        ),
-        _change(
-            ACCOMMODATED,
-            "a class was learned",
-            _facts("name", "images", "by"),
-            words=lambda line: f"{line['name']} taken in from {line['images']} images{_by(line)}",
-            result=lambda line: f"{line['name']} taken in, {line['images']} images by {line['by']}",
-            series="taken_in",
-        ),
-        Kind(
-            DECLINED,
-            "a proposed class was not learned",
-            _facts("name", "reason"),
-            result=lambda line: f"{line['name']} {_reason(line)}",
-            series="declined",
-        ),
-        Kind(
-            DRIFT,
-            "what looked novel is known classes seen through a change",
-            _facts("reason", "images"),
-            result=_reason,
-            series="drift",
-        ),
-        Kind(
-            UNDECIDED,
-            "what is novel is no class yet, and waits for more",
-            _facts("reason", "images"),
-            result=_reason,
-            series="undecided",
-        ),
-        Kind(RESUMED, "an alarm was dealt with, and watching goes on", _facts("classes")),
-        _change(RENAMED, "a class got another name", _facts("from", "to", "by"), words=_moved),
-        _change(MERGED, "a class was declared to be another", _facts("from", "to", "by"), words=_moved),
-        _change(SPLIT, "a class was divided in two", _facts("from", "by", to=_names), words=_moved),
-        _change(UNLEARNED, "a class was forgotten", _facts("name", "by")),
-        _change(ROLLED_BACK, "an earlier version is in use again", _facts("by", to=_count), makes=False),
-        _change(
-            REFITTED,
-            "the model got another learner or detector",
-            _facts("learner", "detector"),
-            words=lambda line: f"refitted with learner {line['learner']} and detector {line['detector']}",
-        ),
-    )
-}
+_TABLE = (
+    Kind(STARTED, "a run began on a stream", ("stream",), other={"known": _labels, "novel": _labels}),
+    Kind(
+        OBSERVED,
+        "a batch was judged; with `done` that was all",
+        ("size", "novel", "share", "threshold", "alarm"),
+        words=lambda line: f"{line['size']} samples, {100 * line['share']:.1f} % novel",
+    ),
+    Kind(ALARM, "more of a batch is novel than chance explains", ("share", "threshold")),
+    Kind(
+        ACCOMMODATING,
+        "a class is being learned; of its steps only the first is in the log",
+        ("request", "seen", "purity", "name", "images", "by", "step", "steps"),
+    ),
+    _change(
+        ACCOMMODATED,
+        "a class was learned",
+        ("name", "images", "by"),
+        words=lambda line: f"{line['name']} taken in from {line['images']} images{_by(line)}",
+        result=lambda line: f"{line['name']} taken in, {line['images']} images by {line['by']}",
+        series="taken_in",
+    ),
+    Kind(
+        DECLINED,
+        "a proposed class was not learned",
+        ("name", "reason"),
+        result=lambda line: f"{line['name']} {_reason(line)}",
+        series="declined",
+    ),
+    Kind(
+        DRIFT,
+        "what looked novel is known classes seen through a change",
+        ("reason", "images"),
+        result=_reason,
+        series="drift",
+    ),
+    Kind(
+        UNDECIDED,
+        "what is novel is no class yet, and waits for more",
+        ("reason", "images"),
+        result=_reason,
+        series="undecided",
+    ),
+    Kind(RESUMED, "an alarm was dealt with, and watching goes on", ("classes",)),
+    _change(RENAMED, "a class got another name", ("from", "to", "by"), words=_moved),
+    _change(MERGED, "a class was declared to be another", ("from", "to", "by"), words=_moved),
+    _change(SPLIT, "a class was divided in two", ("from", "to", "by"), words=_moved, other={"to": _labels}),
+    _change(UNLEARNED, "a class was forgotten", ("name", "by")),
+    _change(ROLLED_BACK, "an earlier version is in use again", ("to", "by"), makes=False),
+    _change(
+        REFITTED,
+        "the model got another learner or detector",
+        ("learner", "detector"),
+        words=lambda line: f"refitted with learner {line['learner']} and detector {line['detector']}",
+    ),
+)
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _TABLE}
 
 
 def kind_of(name: str) -> Kind:
@@ -241,12 +224,13 @@ def fault(line: Line) -> str:
     """
     if not _text(line.get("kind")):
         return "it has no kind"
+    if _nested(line):
+        return "it is nested too deep"
     kind = KINDS.get(line["kind"])
-    needed = {} if kind is None else {"batch": _text, **kind.facts}
-    for name in needed:
+    for name in () if kind is None else ("batch", *kind.facts):
         if name not in line:
             return f"it lacks {name}"
-    checks = _COMMON if kind is None else {**_OPTIONAL, **kind.optional, **needed}
+    checks = _COMMON if kind is None else {**_FACTS, **kind.other}
     wrong = (name for name, check in checks.items() if name in line and not check(line[name]))
     return next((f"its {name} is {str(line[name])[:40]}" for name in wrong), "")
 

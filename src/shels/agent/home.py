@@ -220,10 +220,9 @@ class Home:
             line = json.dumps(whole, allow_nan=False).encode() + b"\n"
         except (TypeError, ValueError) as error:
             raise ModelFileError(f"the event {whole} cannot be written as JSON: {error}") from error
-        with (
-            unharmed(self.directory, "what it holds is"),
-            (self.directory / "events.jsonl").open("a+b") as file,
-        ):
+        path = self.directory / "events.jsonl"
+        require_regular(path)
+        with unharmed(self.directory, "what it holds is"), path.open("a+b") as file:
             if file.tell():
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else b"\n" + line
