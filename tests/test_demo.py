@@ -12,6 +12,7 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 from shels import demo
 from shels.agent.agent import OpenWorldAgent, Request
 from shels.agent.home import Home
+from shels.agent.measured import Witness, follow
 from shels.agent.oracle import Oracle
 from shels.config import presets
 from shels.data.sources import load_named
@@ -19,7 +20,6 @@ from shels.data.splits import ClassSplit
 from shels.data.streams import mixed_stream, paper_stream
 from shels.errors import ModelFileError
 from shels.learner.learner import Learner
-from shels.report.course import Witness, follow
 from shels.runtime import finished
 
 SEED = 3
@@ -200,7 +200,7 @@ def test_alone_the_agent_learns_groups_under_names_of_its_own(outcome, alone, sh
     assert list(again.learner.classes) == outcome[0]["known_classes"] + [group.name for group in groups]
     assert groups
     for group in groups:
-        shows = Counter(content[image.numpy().tobytes()] for image in again.curator.images_of(group.name))
+        shows = Counter(content[image.numpy().tobytes()] for image in again.model.images_of(group.name))
         assert (group.truth, round(group.purity * group.seen)) == shows.most_common(1)[0]
         assert group.seen == group.images == shows.total()
 
@@ -208,7 +208,7 @@ def test_alone_the_agent_learns_groups_under_names_of_its_own(outcome, alone, sh
 def test_alone_the_accuracy_is_that_of_images_it_did_not_learn_from(alone, shown_part):
     course, again = alone
     groups = [group for step in course.steps for group in step.learned]
-    learned = {image.numpy().tobytes() for g in groups for image in again.curator.images_of(g.name)}
+    learned = {image.numpy().tobytes() for g in groups for image in again.model.images_of(g.name)}
     images, truth = images_and_names(shown_part)
     apart = np.array([image.numpy().tobytes() not in learned for image in images])
     assert 0 < (~apart).sum() == sum(group.images for group in groups)

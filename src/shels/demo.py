@@ -11,6 +11,7 @@ from typing import Any
 
 from shels.agent.agent import OpenWorldAgent
 from shels.agent.home import Home
+from shels.agent.measured import Course, Witness, follow
 from shels.agent.oracle import Oracle
 from shels.config import Settings
 from shels.config.presets import preset
@@ -24,7 +25,6 @@ from shels.files import check_writable, write_whole
 from shels.learner import storage
 from shels.learner.learner import Learner, learning
 from shels.report import open_world
-from shels.report.course import Course, Witness, follow
 from shels.report.words import comma, percent
 from shels.training import Progress
 

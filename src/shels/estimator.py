@@ -139,7 +139,7 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         threshold: the share that would be; groups: (n,) the proposed new class of each sample, -1 for none;
         drift: why it looks like known classes seen through a change, or None.
         """
-        from shels.agent.agent import observed  # noqa: PLC0415
+        from shels.agent.observation import observed  # noqa: PLC0415
 
         return observed(self._learner(), self._inputs(X))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -64,6 +65,41 @@ def unharmed(place: Path, what: str) -> Iterator[None]:
         raise ModelFileError(f"{place} cannot be written to ({reason}); {what} unharmed") from error
 
 
+@contextmanager
+def locked(directory: Path, message: str) -> Iterator[None]:
+    """Keep every other run out of a directory; the system lets go of it however this one ends.
+
+    message: what to say where another run is in it. The directory is made if need be.
+    """
+    import fcntl  # noqa: PLC0415 (not on every system, and reading does without)
+
+    with unharmed(directory, "what it holds is"):
+        directory.mkdir(parents=True, exist_ok=True)
+        require_regular(directory / ".lock")
+        file = (directory / ".lock").open("ab")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ModelFileError(f"{directory}: {message}") from error
+        except OSError as error:
+            raise ModelFileError(
+                f"{directory} cannot be locked ({error.strerror}); choose another"
+            ) from error
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # also where a forked process holds the file open
+
+
+def require_regular(path: Path) -> None:
+    """Refuse what is neither a file nor a directory: a named pipe would be waited on for ever."""
+    with suppress(OSError):  # opening it says what is wrong
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise ModelFileError(f"{path} is not a file (a named pipe or a device?); remove it")
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file; nothing in it can be executed."""
     with _open_tensors(path) as file:
@@ -80,6 +116,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 def _open_tensors(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415
 
+    require_regular(path)
     try:
         with safe_open(path, framework="pt") as file:
             yield file

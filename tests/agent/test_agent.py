@@ -10,19 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from shels.agent.agent import (
-    AgentSettings,
-    Event,
-    OpenWorldAgent,
-    Request,
-    Supply,
-    batch_key,
-    false_alarms,
-    observe,
-    observed,
-)
+from shels.agent.agent import OpenWorldAgent, Request, Supply, batch_key
 from shels.agent.alarm import PresetShare, alarm_count
+from shels.agent.events import Event
 from shels.agent.home import Home
+from shels.agent.observation import AgentSettings, false_alarms, observe, observed
 from shels.agent.oracle import Oracle, Truths
 from shels.agent.proposals import ProposalSettings
 from shels.config import AcceptShare, MeanMinusSd, Penalty
@@ -312,15 +304,15 @@ def test_an_id_is_never_given_to_another_question(learner, data, home):
 
 
 def slowly(agent):
-    """Have the agent's learning report twice on its way."""
-    learn = agent.curator.taking_in
+    """Have the agent's learning report before it learns and after."""
+    learn = agent.model.accommodating
 
-    def taking_in(*given, **notes):
+    def accommodating(*what, **notes):
         yield Progress(1, 2)
-        yield from learn(*given, **notes)
+        yield from learn(*what, **notes)
         yield Progress(2, 2)
 
-    agent.curator.taking_in = taking_in
+    agent.model.accommodating = accommodating
     return agent
 
 
@@ -332,28 +324,20 @@ def test_progress_is_told_on_the_way_and_stays_out_of_the_log(learner, data, hom
     assert [event["kind"] for event in home.events()] == LEARNED
 
 
-def test_leaving_while_a_class_is_learned_leaves_it_to_the_next_run(learner, data, home):
-    run = (agent := slowly(with_oracle(learner, data, home=home))).run([StreamBatch("b", of(data.test, 6))])
-    next(event for event in run if event.facts.get("step") == 1)
-    run.close()
-    assert agent.learner.classes == home.load("cpu").classes == KNOWN
-    again = with_oracle(home.load("cpu"), data, home=home)
-    list(again.run([StreamBatch("b", of(data.test, 6))]))
-    assert again.learner.classes == home.load("cpu").classes == (*KNOWN, 6)
-    assert [event["name"] for event in home.events() if event["kind"] == "accommodated"] == [6]
-
-
-@pytest.mark.parametrize("step", [1, 2])
-def test_a_class_is_in_the_log_once_whether_the_loop_was_left_before_or_after_it_was_learned(
-    learner, data, home, step
+@pytest.mark.parametrize(("step", "learned"), [(1, KNOWN), (2, (*KNOWN, 6))])
+@pytest.mark.parametrize("goes_on", ["the same agent", "another"])
+def test_leaving_while_a_class_is_learned_leaves_the_model_whole_and_the_rest_is_done_later(
+    learner, data, home, step, learned, goes_on
 ):
     agent, batch = slowly(with_oracle(learner, data, home=home)), StreamBatch("b", of(data.test, 6))
     run = agent.run([batch])
     next(event for event in run if event.facts.get("step") == step)
     run.close()
-    list(agent.run([batch]))
-    OpenWorldAgent(home.load("cpu"), home=home)
-    assert [event["name"] for event in home.events() if event["kind"] == "accommodated"] == [6]
+    assert agent.learner.classes == home.load("cpu").classes == learned
+    again = agent if goes_on == "the same agent" else with_oracle(home.load("cpu"), data, home=home)
+    kinds_given = [event.kind for event in again.run([batch]) if not event.facts.get("step")]
+    assert kinds_given == [event["kind"] for event in home.events()] == LEARNED
+    assert again.learner.classes == (*KNOWN, 6)
 
 
 # Provisional names ----------------------------------------------------------------------------------------
@@ -362,9 +346,9 @@ def test_a_class_is_in_the_log_once_whether_the_loop_was_left_before_or_after_it
 def test_a_number_is_not_used_again_after_its_class_was_named_or_forgotten(learner, data, home):
     agent = OpenWorldAgent(learner, home=home)
     list(agent.observe(StreamBatch("a", of(data.test, 6))))
-    agent.curator.rename("novel-1", "six")
+    agent.model.rename("novel-1", "six")
     list(agent.observe(StreamBatch("b", of(data.test, 7))))
-    agent.curator.unlearn("novel-2")
+    agent.model.unlearn("novel-2")
     again = OpenWorldAgent(home.load("cpu"), home=home)
     list(again.observe(StreamBatch("c", of(data.test, 7))))
     assert again.learner.classes == (*KNOWN, "six", "novel-3")
@@ -433,7 +417,9 @@ def test_images_of_a_batch_that_is_done_are_not_left_behind(learner, data, home)
             break
     assert [name.split(":")[0] for name in home.buffered()] == ["batch-b"]
     next(with_oracle(home.load("cpu"), data, home=home).run([batch]))  # stopped after the first event
+    assert kinds(with_oracle(home.load("cpu"), data, home=home).run([batch])) == LEARNED
     assert list(with_oracle(home.load("cpu"), data, home=home).run([batch])) == []
+    assert not (home.directory / "novel" / "batch.json").exists()
     assert home.buffered() == {}
 
 
@@ -472,13 +458,14 @@ KILLED_AGAIN_AND_AGAIN = """
     torch.set_num_threads(1)
     from shels.agent.agent import OpenWorldAgent
     from shels.data.sources import load_named
-    from shels.data.streams import paper_stream
+    from shels.data.streams import StreamBatch, paper_stream
     from shels.agent.home import Home
     from shels.agent.oracle import Oracle, Truths
     import shels.agent.separation, scipy.special, sklearn.cluster
 
     data = load_named("digits")
     batches = list(paper_stream(data.test, (0, 1, 2, 3), (6, 7), batch_size=60, seed=0, known_epochs=1))
+    batches.append(StreamBatch("both", data.test.only((8, 9)).inputs))
     truths = Truths(data.test)
 
     def live():
@@ -515,19 +502,56 @@ KILLED_AGAIN_AND_AGAIN = """
 """
 
 
-def test_killed_at_any_moment_and_started_again_it_ends_with_the_same_classes(home, data, uninterrupted):
+def test_killed_at_any_moment_and_started_again_it_ends_with_the_same_classes_and_log(
+    learner, home, data, tmp_path
+):
+    batches = [*stream(data), StreamBatch("both", of(data.test, 8, 9))]
+    whole = Home(tmp_path / "whole")
+    whole.begin(learner)
+    agent = with_oracle(learner, data, home=whole)
+    list(agent.run(batches))
     script = textwrap.dedent(KILLED_AGAIN_AND_AGAIN)
     command = [sys.executable, "-c", script, str(home.directory)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 1
-    assert same_knowledge(home.load("cpu"), uninterrupted[1], data.test.inputs)
-    classes = [home.load("cpu", version=version).classes for version in home.versions()]
-    assert classes == [KNOWN, (*KNOWN, 6), (*KNOWN, 6, 7)]
-    taken = [event["name"] for event in home.events() if event["kind"] == "accommodated"]
-    assert taken == [6, 7]
-    finished = {event["done"] for event in home.events() if "done" in event}
-    assert finished == {batch_key(batch) for batch in stream(data)}
+    assert same_knowledge(home.load("cpu"), agent.learner, data.test.inputs)
+    assert set(agent.learner.classes) == {*KNOWN, 6, 7, 8, 9}
+    classes = [[each.load("cpu", number).classes for number in each.versions()] for each in (home, whole)]
+    assert classes[0] == classes[1]
+    logs = [
+        [{name: e[name] for name in e if name not in ("time", "seconds")} for e in each.events()]
+        for each in (home, whole)
+    ]
+    assert logs[0] == logs[1]
+    assert home.buffered() == {}
+
+
+# Once through the network ---------------------------------------------------------------------------------
+
+
+def test_an_image_of_a_new_class_passes_the_network_once(learner, data, monkeypatch):
+    seen = []
+    views = type(learner).views
+    monkeypatch.setattr(
+        type(learner),
+        "views",
+        lambda self, inputs, *rest: seen.append(len(inputs)) or views(self, inputs, *rest),
+    )
+    batch = StreamBatch("both", of(data.test, 6, 7))
+    assert kinds(OpenWorldAgent(learner).observe(batch)).count("accommodated") == 2
+    assert seen == [len(batch.inputs)]
+
+
+def test_after_a_restart_what_waits_is_seen_again_and_comes_to_the_same(learner, data, home):
+    six = of(data.test, 6)[learner.judge(of(data.test, 6)).novel]
+    few, more = StreamBatch("few", six[:8]), StreamBatch("more", six[8:30])
+    alone = OpenWorldAgent(learner)
+    list(alone.run([few, more]))
+    list(OpenWorldAgent(learner, home=home).run([few]))
+    again = OpenWorldAgent(home.load("cpu"), home=home)
+    list(again.run([few, more]))
+    assert same_knowledge(again.learner, alone.learner, data.test.inputs)
 
 
 # What a batch looks like ----------------------------------------------------------------------------------

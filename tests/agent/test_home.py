@@ -182,7 +182,7 @@ def test_a_run_killed_again_and_again_goes_on_with_a_whole_model_and_a_log_witho
             home.begin(Saved("step 0"))
         while True:
             home.commit(Saved(f"step {home.version}"))
-            home.record({"event": "accommodated", "note": "x" * 5000})
+            home.record({"kind": "grew", "note": "x" * 5000})
             print("ready", flush=True)
     """
     moments = random.Random(0)
@@ -374,7 +374,7 @@ def test_beginning_where_something_is_already_says_what_to_do_instead(home, tmp_
     "change",
     [
         lambda home: home.commit(Saved("two")),
-        lambda home: home.record({"event": "alarm"}),
+        lambda home: home.record({"kind": "rang"}),
         lambda home: home.rollback(1),
         lambda home: home.buffer("batch", {"images": torch.zeros(1)}),
         lambda home: home.clear(["batch"]),
@@ -406,13 +406,13 @@ def test_a_damaged_pointer_is_refused_with_the_versions_there_are_and_a_rollback
     with pytest.raises(ModelFileError, match=r"current is damaged: .*; write into it one of 0001, 0002"):
         resolve(home.directory)
     with pytest.raises(ModelFileError, match="current is damaged"):
-        home.record({"event": "alarm"})
+        home.record({"kind": "rang"})
     home.rollback(2)
     assert check_whole(resolve(home.directory)) == "two"
 
 
 def test_a_missing_pointer_is_refused_with_the_versions_there_are(home):
-    home.record({"event": "began"})
+    home.record({"kind": "began"})
     (home.directory / "current").unlink()
     message = "current is missing, so no version is in use; write into it one of 0001"
     for use in (lambda: home.version, lambda: home.begin(Saved("again")), home.adopt):
@@ -449,7 +449,7 @@ def test_a_path_that_is_no_home_resolves_to_itself(tmp_path):
     [
         (".lock", lambda home: home.commit(Saved("two"))),
         (".lock", lambda home: home.rollback(1)),
-        ("events.jsonl", lambda home: home.record({"event": "alarm"})),
+        ("events.jsonl", lambda home: home.record({"kind": "rang"})),
     ],
 )
 def test_a_home_that_cannot_be_written_to_is_named_and_stays_as_it_was(home, blocked, change):
@@ -470,12 +470,12 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
 
 def test_an_event_is_one_line_with_its_time_and_the_version_it_happened_under(home):
     began = datetime.now(UTC)
-    home.record({"event": "alarm", "share": 0.5, "text": "two\nlines \u2028 α"})
+    home.record({"kind": "rang", "share": 0.5, "text": "two\nlines \u2028 α"})
     home.commit(Saved("two"))
-    home.record({"event": "accommodated", "class": "cow"})
+    home.record({"kind": "grew", "class": "cow"})
     first, second = home.events()
     assert (home.directory / "events.jsonl").read_bytes().count(b"\n") == 2
-    assert (first["event"], first["share"], first["text"]) == ("alarm", 0.5, "two\nlines \u2028 α")
+    assert (first["kind"], first["share"], first["text"]) == ("rang", 0.5, "two\nlines \u2028 α")
     assert (first["version"], second["version"]) == (1, 2)
     assert 0 <= (datetime.now(UTC) - datetime.fromisoformat(first["time"])).total_seconds() < 60
     assert abs((datetime.fromisoformat(first["time"]) - began).total_seconds()) < 60
@@ -483,44 +483,44 @@ def test_an_event_is_one_line_with_its_time_and_the_version_it_happened_under(ho
 
 
 def test_an_events_own_time_and_version_stand(home):
-    home.record({"event": "rollback", "version": 7, "time": "then"})
-    assert home.events() == [{"event": "rollback", "version": 7, "time": "then"}]
+    home.record({"kind": "rollback", "version": 7, "time": "2026-01-01"})
+    assert home.events() == [{"kind": "rollback", "version": 7, "time": "2026-01-01"}]
 
 
 def test_an_event_cut_off_anywhere_is_skipped_and_spoils_no_other(home):
     log = home.directory / "events.jsonl"
-    home.record({"event": "first", "nested": {"α": [1, {}]}})
+    home.record({"kind": "first", "nested": {"α": [1, {}]}})
     whole = log.read_bytes()
     for length in range(len(whole)):
         log.write_bytes(whole + whole[:length])
-        home.record({"event": "last"})
+        home.record({"kind": "last"})
         expected = ["first", "last"] if length < len(whole) - 1 else ["first", "first", "last"]
-        assert [event["event"] for event in home.events()] == expected
+        assert [event["kind"] for event in home.events()] == expected
         log.write_bytes(whole + whole[:length])
-        assert [event["event"] for event in home.events()] == expected[:-1]
+        assert [event["kind"] for event in home.events()] == expected[:-1]
 
 
 def test_lines_that_are_no_events_are_skipped_wherever_they_are(home):
-    home.record({"event": "first"})
+    home.record({"kind": "first"})
     with (home.directory / "events.jsonl").open("ab") as file:
-        file.write(b'{"event": "al\n\n\xff\xfe\x00\n[1, 2]\n')
-    home.record({"event": "second"})
-    assert [event["event"] for event in home.events()] == ["first", "second"]
+        file.write(b'{"kind": "al\n\n\xff\xfe\x00\n[1, 2]\n')
+    home.record({"kind": "second"})
+    assert [event["kind"] for event in home.events()] == ["first", "second"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), torch.zeros(2), {1, 2}])
 def test_an_event_that_json_cannot_hold_is_refused_and_the_log_stays(home, value):
-    home.record({"event": "first"})
+    home.record({"kind": "first"})
     before = (home.directory / "events.jsonl").read_bytes()
     with pytest.raises(ModelFileError, match="cannot be written as JSON"):
-        home.record({"event": "bad", "value": value})
+        home.record({"kind": "bad", "value": value})
     assert (home.directory / "events.jsonl").read_bytes() == before
 
 
 def test_an_event_is_on_disk_before_record_returns(home, monkeypatch):
     sizes = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
-    home.record({"event": "alarm"})
+    home.record({"kind": "rang"})
     assert sizes == [(home.directory / "events.jsonl").stat().st_size]
 
 
@@ -613,7 +613,7 @@ def test_a_second_run_is_kept_out_until_the_first_is_killed(home):
                 change()
         assert names_in(home.directory) == [".lock", "current", "models"]
         assert check_whole(resolve(home.directory)) == "one"  # reading goes on
-        home.record({"event": "asked"})  # and so does the log
+        home.record({"kind": "asked"})  # and so does the log
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=20)
         assert home.commit(Saved("two")) == 2

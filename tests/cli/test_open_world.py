@@ -15,8 +15,8 @@ from PIL import Image
 
 from shels.agent.agent import OpenWorldAgent
 from shels.agent.home import Home
+from shels.agent.summary import events_by_batch
 from shels.cli.display import share_bar
-from shels.cli.story import events_by_batch
 from shels.data.sources import load_named
 from shels.learner.learner import Learner
 from shels.model.growth import copied
@@ -217,7 +217,7 @@ def test_a_run_killed_between_version_and_log_goes_on_and_counts_the_class_once(
     assert found["skipped"] == 3
     assert (found["found"], found["missed"], found["classes"]) == ([6], [], [0, 1, 2, 3, 6])
     assert (found["version"], found["alarms"]) == (2, 1)
-    assert [taken["by"] for taken in found["taken_in"]] == ["recovered"]
+    assert [taken["by"] for taken in found["taken_in"]] == ["oracle"]
     again = done("run", model, files / "set.npz", "--device", "cpu")
     assert again["skipped"] == 7
     assert {name: again[name] for name in TRUTH} == {name: found[name] for name in TRUTH}

@@ -7,6 +7,7 @@ import torch
 
 from shels.agent.agent import OpenWorldAgent, Request, Supply
 from shels.agent.alarm import FalseAlarmRate, PresetShare
+from shels.agent.measured import Accuracy, Course, Group, Step, Witness, follow
 from shels.config import AcceptShare, Adam, NetworkSettings, Settings, TrainingSettings
 from shels.data.streams import StreamBatch, paper_stream
 from shels.errors import DataError
@@ -15,7 +16,6 @@ from shels.report import open_world
 from shels.report.charts import run
 from shels.report.charts.run import Moment, final_bars, moments, timeline
 from shels.report.charts.run import timeline_without_accuracy as without_accuracy
-from shels.report.course import Accuracy, Course, Group, Step, Witness, follow
 from shels.report.words import percent
 from tests.report.test_report import Reader, assert_sound, blobs
 

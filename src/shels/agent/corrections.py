@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shels.agent.curation import Curator
+from shels.agent.events import ACCOMMODATED
+from shels.agent.versioned import VersionedLearner
 from shels.data.inputs import read_class
 from shels.data.splits import known_class, new_class
 from shels.errors import ModelFileError, SettingsError
-from shels.learner.pairing import detector_name
 from shels.learner.training_directory import load_learner
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def teaching(
     home: Home, images: Sequence[Path], name: str, device: str = "auto"
 ) -> Generator[Progress, None, Correction]:
     """Take one more class in from images of it; what is wrong with them is said before anything changes."""
+    home.settle()
     was_home = home.exists
     with home.lock() if was_home else nullcontext():  # a plain model is left alone until all is well
         learner = load_learner(home.directory, device)
@@ -49,6 +50,7 @@ def teaching(
 
 def rollback(home: Home, version: str, device: str = "auto") -> Correction:
     """Make an earlier version the one in use; a damaged pointer or version in use is repaired by that."""
+    home.settle()
     if not version.isascii() or not version.isdigit():
         raise SettingsError(f"a version is a whole number such as 1, got {version!r}")
     if not home.exists and not home.versions():
@@ -60,29 +62,22 @@ def rollback(home: Home, version: str, device: str = "auto") -> Correction:
             before, current = home.version, home.load(device)
         except ModelFileError:
             before, current = home.rollback(number), learner
-        Curator(current, home).rollback(number)
+        VersionedLearner(current, home).rollback(number)
     return Correction(learner, home.version, f"version {number} is in use again, instead of {before}")
 
 
 def correct(home: Home, action: str, what: Sequence[str], device: str = "auto") -> Correction:
     """Change the classes of a model by rename, merge, split or unlearn. what: their names, as written."""
+    home.settle()
     learner = load_learner(home.directory, device)
     names = _classes(action, what, learner.classes)
     if not home.exists:
-        _apply(Curator(learner), action, names)  # refused before the directory changes
+        _apply(VersionedLearner(learner), action, names)  # refused before the directory changes
     with home.lock():
         home.adopt()
-        curator = Curator(home.load(device), home)
-        done = _apply(curator, action, names)
-    return Correction(curator.learner, home.version, done)
-
-
-def commit_refitted(home: Home, learner: Learner) -> int:
-    """Make a refitted learner the version in use, say so in the log, and return its number."""
-    version = home.commit(learner)
-    names = {"learner": learner.settings.accommodation.kind, "detector": detector_name(learner.settings)}
-    home.record({"kind": "refitted", "batch": "", **names, "version": version})
-    return version
+        model = VersionedLearner(home.load(device), home)
+        done = _apply(model, action, names)
+    return Correction(model.learner, home.version, done)
 
 
 def require_unchanged(home: Home, version: int | None) -> None:
@@ -93,17 +88,16 @@ def require_unchanged(home: Home, version: int | None) -> None:
 
 def _commit_class(home: Home, before: Learner, after: Learner) -> int:
     home.adopt()
-    curator = Curator(before, home)
-    version = home.commit(after)
     note = after.report["taken_in"][-1]
-    facts = {"name": note["class"], "images": note["images"], "by": "person", "version": version}
-    curator.record("accommodated", "", facts | {"seconds": note["seconds"], "method": note["method"]})
-    return version
+    facts = {"name": note["class"], "images": note["images"], "by": "person"}
+    facts |= {"seconds": note["seconds"], "method": note["method"]}
+    VersionedLearner(before, home).change(ACCOMMODATED, facts, after)
+    return home.version
 
 
-def _apply(curator: Curator, action: str, names: Sequence[Label]) -> str:
+def _apply(model: VersionedLearner, action: str, names: Sequence[Label]) -> str:
     method, words = _ACTIONS[action]
-    return words.format(*names, *(method(curator, *names) or ()))
+    return words.format(*names, *(method(model, *names) or ()))
 
 
 def _classes(action: str, what: Sequence[str], classes: Sequence[Label]) -> list[Label]:
@@ -118,9 +112,9 @@ def _classes(action: str, what: Sequence[str], classes: Sequence[Label]) -> list
 
 
 _ACTIONS: dict[str, tuple[Callable[..., tuple[Label, ...] | None], str]] = {
-    "rename": (Curator.rename, "{} is called {} now"),
-    "merge": (Curator.merge, "all that was {} is {} now"),
-    "split": (Curator.split, "{} is now {} and {}"),
-    "unlearn": (Curator.unlearn, "{} is not known any more"),
+    "rename": (VersionedLearner.rename, "{} is called {} now"),
+    "merge": (VersionedLearner.merge, "all that was {} is {} now"),
+    "split": (VersionedLearner.split, "{} is now {} and {}"),
+    "unlearn": (VersionedLearner.unlearn, "{} is not known any more"),
 }
 """What can be done to classes, and the words for it: the names given come first, then those returned."""

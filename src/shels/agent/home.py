@@ -4,6 +4,8 @@ r"""A home: where a model lives with its history, whole at every moment, whateve
     HOME/models/0001/ …   versions, each a model directory; once there, never changed or deleted
     HOME/current          the text "0001\n": the version in use
     HOME/novel/           novel samples that wait to be learned, one safetensors file a batch
+    HOME/novel/batch.json the batch under way, so that a run that was cut off goes on in the middle of it
+    HOME/pending.json     the change under way, so that it is finished or undone as a whole
     HOME/.lock            held by the one run that may change the rest
 
 Every step of a change leaves the old state or the new one; what is half written has a name of its own.
@@ -15,14 +17,26 @@ import hashlib
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shels.agent import events as kinds
+from shels.agent.pending import Pending
 from shels.errors import ModelFileError
-from shels.files import check_writable, read_metadata, read_tensors, to_bytes, unharmed, write_whole
+from shels.files import (
+    check_writable,
+    locked,
+    read_metadata,
+    read_tensors,
+    require_regular,
+    to_bytes,
+    unharmed,
+    write_whole,
+)
 from shels.learner import versions as on_disk
 
 if TYPE_CHECKING:
@@ -33,9 +47,7 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(r"model\.json|[a-z]+-[0-9a-f]{12}\.safetensors")  # what a plain model consists of
 _HOME = re.compile(r"models|novel|\..*")  # what a home that is not begun yet may hold
 _LONGEST_NAME = 100  # of a file, to stay below what file systems take
-
-TAKEN, BATCH = "taken-", "batch-"
-"""How images of a class with a provisional name, and of a batch that looked new, are called in `novel`."""
+_PENDING, _BATCH_NOTE = "pending.json", "novel/batch.json"
 
 
 class Home:
@@ -70,7 +82,7 @@ class Home:
         """
         self._check_beginning()
         check_writable(self.directory)
-        with self.lock(), unharmed(self.directory, "what it holds is"):
+        with self._changing():
             self._check_beginning()
             number = on_disk.add_version(self.directory, learner.save)
             on_disk.write_current(self.directory, number)
@@ -85,7 +97,7 @@ class Home:
         if self.exists and not self._plain_files():
             return self.version
         self._check_adoption()
-        with self.lock(), unharmed(self.directory, "what it holds is"):
+        with self._changing():
             if not self.exists:
                 self._check_adoption()
                 number = self._version_of_plain() or on_disk.add_version(self.directory, self._copy_plain)
@@ -107,14 +119,9 @@ class Home:
         After a rollback the number is above all that exist. Files equal to those of the version in use before
         share their space on disk.
         """
-        before = on_disk.version_path(self.directory, self.version)
-
-        def write(directory: Path) -> None:
-            learner.save(directory)
-            on_disk.share_equal_files(directory, before)
-
-        with self.lock(), unharmed(self.directory, "what it holds is"):
-            number = on_disk.add_version(self.directory, write)
+        self._require_home()
+        with self._changing():
+            number = self._add(learner)
             on_disk.write_current(self.directory, number)
         return number
 
@@ -126,9 +133,81 @@ class Home:
         if not self.versions():
             self._require_home()
         on_disk.version_path(self.directory, version)
-        with self.lock(), unharmed(self.directory, "what it holds is"):
+        with self._changing():
             on_disk.write_current(self.directory, version)
         return version
+
+    def change(
+        self,
+        event: Mapping[str, Any],
+        learner: Learner | None = None,
+        *,
+        version: int | None = None,
+        hold: Mapping[str, Mapping[str, Tensor]] | None = None,
+        drop: Iterable[str] = (),
+    ) -> int:
+        """Put another model in use with its event in the log and the novel samples that come and go with it.
+
+        All of it or nothing, whatever ends the program: what is missing is made up for by `settle`. learner:
+        becomes a new version; without one, `version` is in use again. Returns the number.
+        """
+        if learner is not None:
+            self._require_home()
+        with self._changing():
+            self.settle()
+            number = on_disk.next_version(self.directory) if version is None else version
+            note = Pending(
+                number, {**event, "version": number}, self.log_size, tuple(hold or ()), tuple(drop)
+            )
+            write_whole(self.directory / _PENDING, note.to_json())
+            try:
+                for name, tensors in (hold or {}).items():
+                    self._write_batch(self._staged(name), name, tensors)
+                if learner is not None:
+                    self._add(learner)
+                self._finish(note)
+            except BaseException:
+                with suppress(ModelFileError, OSError):
+                    self.settle()
+                raise
+        return number
+
+    def settle(self) -> bool:
+        """Finish a change that was cut off after its version was there, undo one that was cut off before.
+
+        Returns whether there was one.
+        """
+        path = self.directory / _PENDING
+        if not os.path.lexists(path):
+            return False
+        with self._changing():
+            note = Pending.read(path)
+            if note.version in self.versions():
+                self._finish(note)
+            else:
+                for name in note.hold:
+                    self._staged(name).unlink(missing_ok=True)
+                path.unlink()
+        return True
+
+    def _finish(self, note: Pending) -> None:
+        on_disk.write_current(self.directory, note.version)
+        if not note.is_in(self.events(note.log)):
+            self.record(note.event)
+        for name in note.hold:
+            with suppress(FileNotFoundError):  # in place already
+                self._staged(name).replace(self._batch_path(name))
+        self.clear(name for name in note.drop if name not in note.hold)
+        (self.directory / _PENDING).unlink()
+
+    def _add(self, learner: Learner) -> int:
+        before = on_disk.version_path(self.directory, self.version)
+
+        def write(directory: Path) -> None:
+            learner.save(directory)
+            on_disk.share_equal_files(directory, before)
+
+        return on_disk.add_version(self.directory, write)
 
     def record(self, event: Mapping[str, Any]) -> None:
         """Add an event to the log, on disk when this returns; time and version are added where not given.
@@ -141,10 +220,9 @@ class Home:
             line = json.dumps(whole, allow_nan=False).encode() + b"\n"
         except (TypeError, ValueError) as error:
             raise ModelFileError(f"the event {whole} cannot be written as JSON: {error}") from error
-        with (
-            unharmed(self.directory, "what it holds is"),
-            (self.directory / "events.jsonl").open("a+b") as file,
-        ):
+        path = self.directory / "events.jsonl"
+        require_regular(path)
+        with unharmed(self.directory, "what it holds is"), path.open("a+b") as file:
             if file.tell():
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else b"\n" + line
@@ -152,26 +230,42 @@ class Home:
             file.flush()
             os.fsync(file.fileno())
 
-    def events(self) -> list[dict[str, Any]]:
-        """Return all events in the order in which they were recorded, without lines that a crash cut off."""
+    @property
+    def log_size(self) -> int:
+        """How long the log is by now, in bytes."""
         try:
-            lines = (self.directory / "events.jsonl").read_bytes().split(b"\n")
+            return (self.directory / "events.jsonl").stat().st_size
+        except OSError:
+            return 0
+
+    def events(self, start: int = 0) -> list[dict[str, Any]]:
+        """Return all events in the order in which they were recorded, without lines that a crash cut off.
+
+        start: a size that the log once had, to leave out what was in it. A line that is no event of its
+        kind, which no crash leaves, is left out with a warning.
+        """
+        path = self.directory / "events.jsonl"
+        require_regular(path)
+        try:
+            lines = path.read_bytes()[start:].split(b"\n")
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise ModelFileError(f"{self.directory / 'events.jsonl'} cannot be read: {error}") from error
+            raise ModelFileError(f"{path} cannot be read: {error}") from error
         found = []
         for line in lines:
-            with suppress(ValueError):  # also what is not UTF-8
-                found.append(json.loads(line))
-        return [event for event in found if isinstance(event, dict)]
+            event, fault = _parsed(line)
+            if fault:
+                warnings.warn(f"{path}: a line is left out, {fault}", UserWarning, stacklevel=2)
+            elif event is not None:
+                found.append(event)
+        return found
 
     def buffer(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         """Keep a batch of novel samples under any name; what was kept under that name before is replaced."""
         self._require_home()
-        apart = {key: value.detach().cpu().clone() for key, value in tensors.items()}  # views share memory
-        with self.lock(), unharmed(self.directory, "what it holds is"):
-            write_whole(self._batch_path(name), to_bytes(apart, {"name": json.dumps(name)}))
+        with self._changing():
+            self._write_batch(self._batch_path(name), name, tensors)
 
     def buffered(self) -> dict[str, dict[str, Tensor]]:
         """Return every batch of novel samples that is kept, sorted by name."""
@@ -180,47 +274,78 @@ class Home:
             try:
                 name = json.loads(read_metadata(path)["name"])
                 found[str(name)] = read_tensors(path)
-            except (ModelFileError, LookupError, ValueError) as error:
-                raise ModelFileError(
-                    f"{path} is not a batch of novel samples ({error}); delete it to go on without it"
-                ) from error
+            except (ModelFileError, LookupError, ValueError, RecursionError) as error:
+                raise self.no_batch(path, error) from error
         return dict(sorted(found.items()))
+
+    def no_batch(self, path: Path | str, why: object) -> ModelFileError:
+        """Say that a file, or what is kept under a name, is no batch of novel samples."""
+        path = self._batch_path(path) if isinstance(path, str) else path
+        return ModelFileError(
+            f"{path} is not a batch of novel samples ({why}); delete it to go on without it"
+        )
 
     def clear(self, names: Iterable[str]) -> None:
         """Delete batches of novel samples; a name under which nothing is kept does no harm."""
         self._require_home()
-        with self.lock(), unharmed(self.directory, "what it holds is"):
+        with self._changing():
             for name in names:
                 self._batch_path(name).unlink(missing_ok=True)
 
+    def read_batch_note(self) -> str | None:
+        """Return what was written about the batch under way."""
+        path = self.directory / _BATCH_NOTE
+        require_regular(path)
+        try:
+            return path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise self.damaged_batch_note(error) from error
+
+    def write_batch_note(self, text: str | None) -> None:
+        """Write about the batch under way; None where there is none."""
+        with self._changing():
+            if text is None:
+                (self.directory / _BATCH_NOTE).unlink(missing_ok=True)
+            else:
+                write_whole(self.directory / _BATCH_NOTE, text)
+
+    def damaged_batch_note(self, why: object) -> ModelFileError:
+        """Say that the note on the batch under way cannot be used."""
+        path = self.directory / _BATCH_NOTE
+        return ModelFileError(f"{path} is damaged ({why}); delete it to look at that batch anew")
+
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep every other run from changing this home; the system lets go of it however this one ends.
+        """Keep every other run from changing this home, and remove what a run that died was writing.
 
         Within it the same Home may ask again, as each of its changes does. The directory is made if need be.
         """
         if self._locked:
             yield
             return
-        import fcntl  # noqa: PLC0415 (not on every system, and reading does without)
-
-        with unharmed(self.directory, "what it holds is"):
-            self.directory.mkdir(parents=True, exist_ok=True)
-            file = (self.directory / ".lock").open("ab")
-        with file:
-            with unharmed(self.directory, "what it holds is"):
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError as error:
-                    raise ModelFileError(
-                        f"{self.directory}: another run is using it; wait until that ends, or stop it"
-                    ) from error
+        with locked(self.directory, "another run is using it; wait until that ends, or stop it"):
             self._locked = True
             try:
+                with unharmed(self.directory, "what it holds is"):
+                    on_disk.remove_leftovers(self.directory)
                 yield
             finally:
                 self._locked = False
-                fcntl.flock(file, fcntl.LOCK_UN)  # also where a forked process holds the file open
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self.lock(), unharmed(self.directory, "what it holds is"):
+            yield
+
+    def _write_batch(self, path: Path, name: str, tensors: Mapping[str, Tensor]) -> None:
+        own = {key: value.detach().cpu().clone() for key, value in tensors.items()}  # views share memory
+        write_whole(path, to_bytes(own, {"name": json.dumps(name)}))
+
+    def _staged(self, name: str) -> Path:
+        """Return where samples wait that come into place with a change."""
+        return self._batch_path(name).with_name(f".staged-{self._batch_path(name).name}")
 
     def _plain_files(self) -> list[Path]:
         """Return the files of a plain model at the top of the directory."""
@@ -291,3 +416,14 @@ class Home:
         if safe != name or not name:
             safe += "-" + hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:12]
         return self.directory / "novel" / f"{safe}.safetensors"
+
+
+def _parsed(line: bytes) -> tuple[dict[str, Any] | None, str]:
+    """Return the event of a line, None for one that was cut off, and what is wrong with any other."""
+    try:
+        event = json.loads(line)
+    except ValueError:  # also what is not UTF-8
+        return None, ""
+    except RecursionError:
+        return None, "nested too deep"
+    return (event, kinds.fault(event)) if isinstance(event, dict) else (None, "")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from torch import Tensor
 
 from shels.agent.agent import Request, Supply
-from shels.data.samples import Label, Samples
-from shels.data.splits import match_class
+from shels.data.samples import DataSet, Label, Samples
+from shels.data.splits import match_class, new_class
 from shels.errors import DataError
 
 
@@ -55,6 +56,25 @@ class Oracle:
         if match_class(name, self.known()) is not None:
             return None
         return Supply(self.train.only([name]).inputs, name, by="oracle")
+
+
+class DataSetSupplier:
+    """A supplier that knows the truth of a data set, and gives its training images of a class that is new.
+
+    classes: gives the model's classes by now. Of a class that is known already it gives nothing.
+    """
+
+    def __init__(self, data: DataSet, classes: Callable[[], Sequence[Label]]) -> None:
+        self.oracle = Oracle(Truths(data.test), data.train, classes)
+        self.classes = classes
+
+    def __call__(self, request: Request) -> Supply | None:
+        """Return more of what a request is about."""
+        try:
+            supply = self.oracle(request)
+        except DataError:  # some of it was seen in another stream
+            return None
+        return supply and replace(supply, name=new_class(str(supply.name), self.classes()))
 
 
 def _contents(inputs: Tensor) -> list[bytes]:

@@ -11,6 +11,7 @@ from shels.agent.separation import Separation, SeparationSettings, separate
 from shels.detection.drift import Drift, drift_of
 from shels.detection.protocol import Places
 from shels.learner.learner import Learner
+from shels.model.networks import Views
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +43,17 @@ class ProposalSettings:
     separation: SeparationSettings = field(default_factory=SeparationSettings)
 
 
-def propose(learner: Learner, inputs: Tensor, settings: ProposalSettings, seed: int = 0) -> Proposal:
-    """Return what samples that were judged novel may be: (n, ...) -> a proposal."""
+def propose(
+    learner: Learner, inputs: Tensor, settings: ProposalSettings, seed: int = 0, features: Views | None = None
+) -> Proposal:
+    """Return what samples that were judged novel may be: (n, ...) -> a proposal.
+
+    features: what the learner's network makes of them, where that was computed already.
+    """
     everything = torch.zeros(len(inputs), dtype=torch.int64)
     if not len(inputs):
         return Proposal(everything, ())
-    places = learner.detector.places(learner.views(inputs)).cpu()
+    places = learner.detector.places(learner.views(inputs) if features is None else features).cpu()
     drift = _drift(learner, inputs, places) if settings.drift else None
     if drift is not None and drift.drift:
         return Proposal(everything - 1, (), drift)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import shlex
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shels.agent.alarm import AlarmRule, FalseAlarmRate, PresetShare
-from shels.agent.home import BATCH
+from shels.agent.events import Event, kind_of
 from shels.cli import options
-from shels.cli.display import StreamDisplay, listed, percent, print_json, say
+from shels.cli.display import StreamDisplay, listed, percent, print_json, say, share_bar
 from shels.cli.options import one_of
-from shels.cli.story import HEADINGS, Story, Told, batch_line, events_by_batch, of_batch
-from shels.errors import DataError, SettingsError
+from shels.errors import SettingsError
 
 if TYPE_CHECKING:
-    from shels.agent.agent import AgentSettings, OpenWorldAgent
-    from shels.agent.home import Home
-    from shels.cli.world import Asked, World
+    from shels.agent.observation import AgentSettings
+    from shels.agent.stream_run import StreamRun
+    from shels.agent.streams import StreamSpec
     from shels.data.streams import StreamBatch
 
 EXAMPLES = """shels run m digits
@@ -32,6 +33,7 @@ shels run m digits --detector knn --learner gaussian
 Cut off at any moment, the same command goes on where it was."""
 
 _SETS, _ALARM, _NEW = "Data sets as streams", "When to stop and look", "What to make of it"
+_HEADINGS = f"{'batch':<16}{'size':>6}  {'novel share':<20} {'novel':>7} / {'alarm':<7} what came of it"
 _PAIR = "Learner and detector (as the model was trained, unless given)"
 
 
@@ -100,14 +102,18 @@ def run(  # noqa: PLR0913 - a parameter for each option
     """
     one_of("protocol", protocol, ("paper", "mixed"))
     rule = _rule(alarm_probability, alarm_share)
-    from shels.agent.agent import AgentSettings  # noqa: PLC0415
+    from shels.agent.observation import AgentSettings  # noqa: PLC0415
     from shels.agent.proposals import ProposalSettings  # noqa: PLC0415
-    from shels.cli.world import Asked  # noqa: PLC0415
+    from shels.agent.streams import StreamSpec  # noqa: PLC0415
 
-    asked = Asked(stream, protocol, batch_size, batches, seed)
+    spec = StreamSpec(stream, protocol, batch_size, batches, seed)
     settings = AgentSettings(rule, ProposalSettings(several=not one_class, drift=not no_drift))
-    course = Course(model, asked, settings, device, again=again, quiet=as_json, confirm=confirm)
-    result = course.run(data_dir, learner, detector)
+    display = StreamDisplay(f"{model} on {stream}", quiet=as_json)
+    with (
+        _opened(model, spec, settings, device, data_dir, (learner, detector), again=again) as course,
+        display,
+    ):
+        result = Watch(course, display).watch(confirm=confirm)
     if as_json:
         print_json(result)
     else:
@@ -125,147 +131,114 @@ def _rule(probability: float | None, share: float | None) -> AlarmRule:
         raise SettingsError(f"{flag}: {error}") from error
 
 
-class Course:
-    """One run of an agent over a stream, shown as it goes."""
+@contextmanager
+def _opened(
+    model: Path,
+    spec: StreamSpec,
+    settings: AgentSettings,
+    device: str,
+    data_dir: Path | None,
+    pair: tuple[str | None, str | None],
+    *,
+    again: bool,
+) -> Iterator[StreamRun]:
+    """Give the run; what cannot be a model, a pair or a stream is refused before any change.
 
-    def __init__(
-        self,
-        model: Path,
-        asked: Asked,
-        settings: AgentSettings,
-        device: str,
-        *,
-        again: bool,
-        quiet: bool,
-        confirm: bool,
-    ) -> None:
-        self.model = model
-        self.asked = asked
-        self.settings = settings
-        self.device = device
-        self.again = again
-        self.confirm = confirm
-        self.display = StreamDisplay(f"{model} on {asked.stream}", quiet=quiet)
+    pair: names of a learner and a detector that the model is to have.
+    """
+    from shels.agent.corrections import require_unchanged  # noqa: PLC0415
+    from shels.agent.home import Home  # noqa: PLC0415
+    from shels.agent.stream_run import StreamRun  # noqa: PLC0415
+    from shels.agent.streams import open_stream  # noqa: PLC0415
+    from shels.agent.versioned import VersionedLearner  # noqa: PLC0415
+    from shels.learner.refit import refit  # noqa: PLC0415
+    from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
-    def run(self, data_dir: Path | None, learner: str | None, detector: str | None) -> dict[str, Any]:
-        """Return what happened; what cannot be a model, a pair or a stream is refused before any change."""
-        from shels.agent import corrections  # noqa: PLC0415
-        from shels.agent.home import Home  # noqa: PLC0415
-        from shels.cli import world as worlds  # noqa: PLC0415
-        from shels.learner.refit import refit  # noqa: PLC0415
-        from shels.learner.training_directory import load_learner  # noqa: PLC0415
+    home = Home(model)
+    home.settle()
+    version = home.version if home.exists else None
+    known = load_learner(model, device)
+    wanted = refit(known, *pair, spec.stream)
+    stream = open_stream(spec, known, data_dir, [] if again else home.events())
+    stream.batches()
+    fitted = None if wanted is None else wanted.fitted(stream.data)
+    with home.lock():
+        if fitted is not None:
+            require_unchanged(home, version)
+        home.adopt()
+        if fitted is not None:
+            VersionedLearner(known, home).refit(fitted)
+            say(f"note: refitted on the model's network, as version {home.version}")
+        yield StreamRun(home, stream, settings, device=device, again=again)
 
-        home = Home(self.model)
-        log, version = [] if self.again else home.events(), home.version if home.exists else None
-        known = load_learner(self.model, self.device)
-        wanted = refit(known, learner, detector, self.asked.stream)
-        world = worlds.world(self.asked, known, data_dir, log)
-        world.batches()
-        fitted = None if wanted is None else wanted.fitted(world.data)
-        with home.lock(), self.display:
-            if fitted is not None:
-                corrections.require_unchanged(home, version)
-            home.adopt()
-            if fitted is not None:
-                refitted = corrections.commit_refitted(home, fitted)
-                say(f"note: refitted on the model's network, as version {refitted}")
-            return self._live(home, world)
 
-    def _live(self, home: Home, world: World) -> dict[str, Any]:
-        from shels.agent.agent import OpenWorldAgent  # noqa: PLC0415
-        from shels.cli.world import Person, Supplies  # noqa: PLC0415
-        from shels.learner.pairing import facts  # noqa: PLC0415
+class Watch:
+    """A run over a stream, shown as it goes."""
 
-        agent = OpenWorldAgent(
-            home.load(self.device), home=home, settings=self.settings, seed=self.asked.seed
-        )
-        oracle = Supplies(world.data, lambda: agent.learner.classes) if world.data is not None else None
-        agent.supplier = oracle
-        home.record({"kind": "started", "batch": "", **world.facts})
-        story = Story(world.split)
+    def __init__(self, run: StreamRun, display: StreamDisplay) -> None:
+        self.run = run
+        self.display = display
+
+    def watch(self, *, confirm: bool) -> dict[str, Any]:
+        """Take the agent through the batches that are not done yet, and return what happened."""
+        run = self.run
         try:
             with tempfile.TemporaryDirectory(prefix="shels-") as folder:
-                if self.confirm:
-                    person = Person(agent, self.display, Path(folder), oracle)
-                    agent.confirm, agent.supplier = person.confirm, person.supply
-                self._watch(agent, home, world, story)
+                if confirm:
+                    self._ask(Path(folder))
+                for batch in run.remaining():
+                    if run.summary.skipped == run.summary.batches:
+                        self._head(run.summary.skipped)
+                    self._observe(batch)
         except KeyboardInterrupt:
             self.display.close()
             say(
-                f"interrupted: {story.batches} batches are done, version {home.version} is in use and whole; "
-                "the same command goes on from there"
+                f"interrupted: {run.summary.batches} batches are done, version {run.home.version} is in use "
+                "and whole; the same command goes on from there"
             )
             raise typer.Exit(1) from None
-        known = {"model": str(self.model), "stream": self.asked.stream, "protocol": world.asked.protocol}
-        known |= facts(agent.learner.settings)
-        found = {"classes": list(agent.learner.classes), "version": home.version}
-        return known | story.result() | _accuracy(agent, world) | found
+        return run.result()
 
-    def _watch(self, agent: OpenWorldAgent, home: Home, world: World, story: Story) -> None:
-        """Take the agent through the batches that are not done yet."""
-        from shels.agent.agent import batch_key  # noqa: PLC0415
+    def _ask(self, folder: Path) -> None:
+        from shels.cli.person import Person  # noqa: PLC0415
 
-        before, cut_off = events_by_batch([] if self.again else home.events())
-        waiting = [held["inputs"] for name, held in home.buffered().items() if name.startswith(BATCH)]
-        like = waiting[0] if waiting else None
-        for batch in world.batches():
-            events = before.get(batch_key(batch))
-            if events is None:
-                like = _checked(agent, batch, like)
-                if story.skipped == story.batches:
-                    self._head(story.skipped)
-                events = [*of_batch(cut_off, batch.name), *self._observe(agent, batch, story)]
-                cut_off = []
-            else:
-                story.skipped += 1
-            story.add(batch, events)
-            self._foot(agent, story)
+        person = Person(self.run.agent, self.display, folder, self.run.truth)
+        self.run.agent.confirm, self.run.agent.supplier = person.confirm, person.supply
 
-    def _observe(self, agent: OpenWorldAgent, batch: StreamBatch, story: Story) -> list[Told]:
-        events: list[Told] = []
-        self._foot(agent, story, f"looking at {batch.name}")
-        for event in agent.observe(batch):
+    def _observe(self, batch: StreamBatch) -> None:
+        never = self.run.summary.never
+        events: list[Event] = []
+        self._foot(f"looking at {batch.name}")
+        for event in self.run.observe(batch):
             if event.kind == "accommodating":
                 steps = f", step {event['step']}/{event['steps']}" if event["steps"] else ""
-                self._foot(agent, story, f"learning {event['name']}{steps}")
-            events.append({"kind": event.kind, "batch": batch.name, **event.facts})
-        self.display.line(batch_line(events), stands_out=len(events) > 1)
-        if events[0]["threshold"] > 1 and not story.never:
+                self._foot(f"learning {event['name']}{steps}")
+            events.append(event)
+        self.display.line(_batch_line(events), stands_out=len(events) > 1)
+        if events[0]["threshold"] > 1 and not never:
             say(f"note: {batch.name} is too small to raise an alarm; give larger batches, or --alarm-share")
-        return events
+        self._foot()
 
     def _head(self, skipped: int) -> None:
         if skipped:
             self.display.line(f"going on after {skipped} batches that are done")
-        self.display.line(HEADINGS)
+        self.display.line(_HEADINGS)
 
-    def _foot(self, agent: OpenWorldAgent, story: Story, now: str = "") -> None:
-        counts = f"{story.batches} batches, {story.alarms} alarms, version {agent.curator.version}"
+    def _foot(self, now: str = "") -> None:
+        summary, agent = self.run.summary, self.run.agent
+        counts = f"{summary.batches} batches, {summary.alarms} alarms, version {agent.model.version}"
         self.display.foot(f"classes  {listed(agent.learner.classes)}\n{counts}\n{now}")
 
 
-def _checked(agent: OpenWorldAgent, batch: StreamBatch, like: Any) -> Any:
-    """Return a batch's inputs if the model can take them, and if they can be laid beside earlier ones."""
-    try:
-        agent.learner.preparation.check(batch.inputs)
-    except DataError as error:
-        raise DataError(f"{batch.name}: {error}") from error
-    forms = [(tuple(x.shape[1:]), str(x.dtype)) for x in (batch.inputs, like) if x is not None]
-    if len(set(forms)) > 1:
-        raise DataError(
-            f"{batch.name} holds {forms[0]}, the batches before {forms[1]}; bring all to one form"
-        )
-    return batch.inputs
-
-
-def _accuracy(agent: OpenWorldAgent, world: World) -> dict[str, Any]:
-    """Return how well the classes that are known in the end are told apart, where the truth is known."""
-    from shels.data.splits import divide  # noqa: PLC0415
-
-    if world.data is None:
-        return {}
-    known, _ = divide(world.data.test, agent.learner.classes)
-    return {"final_accuracy": agent.learner.evaluate(known)["closed_set_accuracy"]}
+def _batch_line(events: Sequence[Event]) -> str:
+    """Return a line on a batch: how much is novel, beside the share that alarms, and what came of it."""
+    seen = events[0]
+    limit = percent(seen["threshold"]) if seen["threshold"] <= 1 else "never"
+    bar = share_bar(seen["share"], seen["threshold"])
+    shares = f"{percent(seen['share']):>7} / {limit:<7}"
+    words = [(kind_of(event.kind).result, {"kind": event.kind, **event.facts}) for event in events]
+    came = "; ".join(result(line) for result, line in words if result is not None) or "nothing new"
+    return f"{seen.batch:<16}{seen['size']:>6}  {bar} {shares} {came}"
 
 
 def _show(result: dict[str, Any]) -> None:

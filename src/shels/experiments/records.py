@@ -12,11 +12,13 @@ from io import FileIO
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
-from shels.errors import DataError, MissingDataError, ModelFileError
+from shels.errors import DataError, MissingDataError
 from shels.experiments.trials import Trial, TrialResult
-from shels.files import check_writable, unharmed
+from shels.files import check_writable, locked, unharmed
 
 _Stamp: TypeAlias = tuple[int, int, int]  # inode, size, time of change: what tells that a file is the same
+
+_IN_USE = "another run is writing its results there; wait until it ends, or name another directory"
 
 
 class Records:
@@ -70,30 +72,13 @@ class Records:
         if self._locked:
             yield
             return
-        import fcntl  # noqa: PLC0415 (not on every system, and reading does without)
-
         check_writable(self.directory)
-        with unharmed(self.path, "the results in it are"):
-            file = (self.directory / ".lock").open("ab")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise self._taken(error) from error
+        with locked(self.directory, _IN_USE):
             self._locked = True
             try:
                 yield
             finally:
                 self._locked = False
-                fcntl.flock(file, fcntl.LOCK_UN)  # also where a forked process holds the file open
-
-    def _taken(self, error: OSError) -> ModelFileError:
-        if isinstance(error, BlockingIOError):
-            return ModelFileError(
-                f"{self.directory}: another run is writing its results there; wait until it ends, "
-                "or name another directory"
-            )
-        return ModelFileError(f"{self.directory} cannot be locked ({error.strerror}); choose another")
 
     def _stamp(self) -> _Stamp:
         state = self.path.stat()

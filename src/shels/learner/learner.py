@@ -87,7 +87,11 @@ class Learner:
 
     def judge(self, inputs: Tensor) -> Verdicts:
         """Return class or novel for each input."""
-        return self.detector.verdicts(self.views(inputs))
+        return self.judge_features(self.views(inputs))
+
+    def judge_features(self, features: Views) -> Verdicts:
+        """Return class or novel for each input, from what the network made of them."""
+        return self.detector.verdicts(features)
 
     def accommodating(
         self, inputs: Tensor, label: Label, *, seed: int | None = None, features: Views | None = None

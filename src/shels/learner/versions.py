@@ -19,10 +19,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shels.errors import ModelFileError
-from shels.files import write_whole
+from shels.files import require_regular, write_whole
 
 _NUMBER = re.compile(r"[0-9]{4,9}")
-_LEFTOVER = re.compile(r"\.(current|[0-9]{4,9}|model\.json|.+\.safetensors)\.[0-9a-f]{8}")
+_LEFTOVER = re.compile(r"\.(current|[0-9]{4,9}|(model|pending|batch)\.json|.+\.safetensors)\.[0-9a-f]{8}")
 
 
 def resolve(directory: Path) -> Path:
@@ -43,6 +43,7 @@ def is_home(directory: Path) -> bool:
 def read_current(directory: Path) -> int:
     """Return the number of the version in use."""
     pointer = directory / "current"
+    require_regular(pointer)
     try:
         text = pointer.read_text(encoding="ascii")
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -83,14 +84,17 @@ def version_path(directory: Path, version: int) -> Path:
     return path
 
 
+def next_version(directory: Path) -> int:
+    """Return the number of the version that is added next, above all that exist."""
+    return max([0, *versions(directory)]) + 1
+
+
 def add_version(directory: Path, write: Callable[[Path], None]) -> int:
     """Put what `write` writes in place as a new version, whole or not at all, and return its number.
 
-    The number is above all that exist; `current` stays. What an earlier run left half written is removed, so
-    that only the one that holds the home's lock may call this.
+    `current` stays. Only the one that holds the home's lock may call this.
     """
-    _remove_leftovers(directory)
-    name = version_name(max([0, *versions(directory)]) + 1)
+    name = version_name(next_version(directory))
     models = directory / "models"
     models.mkdir(exist_ok=True)
     temporary = models / f".{name}.{secrets.token_hex(4)}"
@@ -132,8 +136,8 @@ def equal_files(one: Path, other: Path) -> bool:
         return False
 
 
-def _remove_leftovers(directory: Path) -> None:
-    """Delete what was being written when an earlier run was cut off."""
+def remove_leftovers(directory: Path) -> None:
+    """Delete what was being written when an earlier run was cut off; for the one that holds the lock."""
     for inside in (directory, directory / "models", directory / "novel"):
         for path in list(inside.glob(".*")):
             if _LEFTOVER.fullmatch(path.name) and path.is_dir():

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from shels.agent.alarm import AlarmRule, PresetShare
+from shels.agent.measured import Course, Group, Step
 from shels.data.samples import Samples
 from shels.files import write_whole
 from shels.learner.learner import Learner
 from shels.learning.registry import method_of
 from shels.report import charts, detection, trained
-from shels.report.course import Course, Group, Step
 from shels.report.evaluation import evaluate
 from shels.report.page import Block, Cell, Gallery, Page, Section, Table, gallery, html
 from shels.report.words import comma, count, percent

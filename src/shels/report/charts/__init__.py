@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
+from shels.agent.measured import Course
 from shels.report.charts import classes, detection, learning, model, networks, run
-from shels.report.course import Course
 from shels.report.drawing import Figure
 from shels.report.evaluation import Evaluation
 from shels.report.studies import Study

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shels.agent.measured import Accuracy, Course, Step
 from shels.data.arrays import sorted_classes
 from shels.report.charts.model import ClassBars, bars
 from shels.report.colours import DASHED, INK, KNOWN, LEARNED, NOVEL, NOVEL_LINE, QUIET, WRONG
-from shels.report.course import Accuracy, Course, Step
 from shels.report.drawing import WIDE, Figure, label, legend
 from shels.report.words import comma
 

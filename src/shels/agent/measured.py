@@ -8,18 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from shels.agent.agent import (
-    ACCOMMODATED,
-    ALARM,
-    DECLINED,
-    DRIFT,
-    OBSERVED,
-    UNDECIDED,
-    Event,
-    OpenWorldAgent,
-    Request,
-)
+from shels.agent.agent import OpenWorldAgent, Request
 from shels.agent.alarm import AlarmRule
+from shels.agent.events import ACCOMMODATED, ALARM, DECLINED, DRIFT, OBSERVED, UNDECIDED, Event
 from shels.agent.oracle import Truth, Truths
 from shels.data.samples import Label, Samples
 from shels.data.streams import StreamBatch
