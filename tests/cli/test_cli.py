@@ -306,7 +306,12 @@ def test_demo_ends_with_where_to_look(tmp_path, monkeypatch):
         "detection": measures,
         "seconds": 2.0,
     }
-    monkeypatch.setattr(demo, "run", lambda *_, **__: result)
+
+    def run(*_, **__):
+        yield from ()
+        return result
+
+    monkeypatch.setattr(demo, "run", run)
     shown = shels("demo", "--out", tmp_path / "d").stdout.splitlines()
     assert "noticed 1 of 2" in shown[-1]
     assert shown[-1].endswith(str(tmp_path / "d" / "report.html"))
@@ -456,5 +461,5 @@ def test_memory_that_cannot_be_had_is_one_line(tmp_path, monkeypatch):
     def full(*_, **__):
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried ...")
 
-    monkeypatch.setattr(training_directory, "learn", full)
+    monkeypatch.setattr(training_directory, "learning", full)
     assert fails(1, *TRAIN, "--out", tmp_path / "m").startswith("error: out of memory; lower --batch-size")

@@ -1,8 +1,8 @@
 """How a run of experiments stands: what is done, and what it came to."""
 
 import pytest
-from shels.experiments.outcomes import Advance
 
+from shels.experiments.engine import Advance
 from shels.experiments.records import Records
 from shels.experiments.status import RunStatus, columns_of, document_of
 from shels.experiments.trials import LEARNING_MEASURES, MEASURES

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from shels._version import __version__
-from shels.cli import (
-    accommodate,
-    bench,
-    data,
-    demo,
-    detect,
-    evaluate,
-    inspect,
-    methods,
-    report,
-    reproduce,
-    revise,
-    run,
-    train,
-)
+from shels.cli import data
 from shels.cli.errors import Commands
 from shels.cli.options import examples
 
@@ -73,23 +60,23 @@ def shels(
         typer.echo(ctx.get_help(), nl=False)
 
 
-COMMANDS = (
-    demo,
-    train,
-    evaluate,
-    detect,
-    accommodate,
-    run,
-    inspect,
-    revise,
-    methods,
-    reproduce,
-    report,
-    bench,
-)
-"""The commands in the order of the help: each a module with EXAMPLES and a function of the module's name."""
+COMMANDS = [
+    "demo",
+    "train",
+    "evaluate",
+    "detect",
+    "accommodate",
+    "run",
+    "inspect",
+    "revise",
+    "methods",
+    "reproduce",
+    "report",
+    "bench",
+]
+"""The commands in the order of the help: each a module here, with EXAMPLES and a function of its own name."""
 
-for module in COMMANDS:
-    name = module.__name__.rpartition(".")[2]
+for name in COMMANDS:
+    module = import_module(f"shels.cli.{name}")
     app.command(name, epilog=examples(module.EXAMPLES))(getattr(module, name))
 app.add_typer(data.app, name="data")  # has a command of its own
