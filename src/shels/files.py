@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shels.errors import ModelFileError
+from shels.errors import ModelFileError, ShelsError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,6 +58,29 @@ def unharmed(place: Path, what: str) -> Iterator[None]:
         raise ModelFileError(f"{place} cannot be written to ({reason}); {what} unharmed") from error
 
 
+def require_regular(path: Path, error: type[ShelsError] = ModelFileError) -> None:
+    """Raise where a path is no plain file, before it is opened: a named pipe or a device may never end.
+
+    A path that does not exist is left to whoever opens it, to say what was expected there.
+
+    >>> require_regular(Path("/dev/null"))
+    Traceback (most recent call last):
+    shels.errors.ModelFileError: /dev/null is a device, not a file; put the file itself there
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as fault:
+        raise error(f"{path!s} cannot be read: {fault}") from fault
+    if not stat.S_ISREG(mode):
+        kind = next((name for is_one, name in _KINDS if is_one(mode)), "a device")
+        raise error(f"{path} is {kind}, not a file; put the file itself there")
+
+
+_KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file; nothing in it can be executed."""
     with _open_tensors(path) as file:
@@ -73,6 +97,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 def _open_tensors(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415
 
+    require_regular(path)
     try:
         with safe_open(path, framework="pt") as file:
             yield file
