@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import stat
 import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from shels.errors import DataError, ShelsError
 from shels.files import require_regular
 
-MOST_BYTES = 2**31
-"""What a file of an official set may unpack to; the largest has a tenth of it. More is an archive bomb."""
+MOST_BYTES = 2**30
+"""What a file of an official set may unpack to; the largest has a fifth of it. More is an archive bomb."""
 
 
 @contextmanager
@@ -37,6 +39,15 @@ def decoding(name: object, fault: str, advice: str = "fetch it again") -> Iterat
         raise
     except Exception as error:
         raise DataError(f"{name} {fault} ({str(error) or type(error).__name__}); {advice}") from error
+
+
+def kind_of(path: Path) -> Literal["file", "folder", ""]:
+    """Return what is at a path; nothing where there is none, or where no path can be called so."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return ""
+    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else ""
 
 
 def bounded_bytes(path: Path | zipfile.Path) -> bytes:

@@ -130,7 +130,7 @@ def _opened(source: Path | IO[bytes], name: object) -> Iterator[Image]:
     """Open an image whose header promises no more pixels than allowed; nothing is decoded yet."""
     from PIL import Image  # noqa: PLC0415
 
-    if isinstance(source, Path) and not source.exists():
+    if isinstance(source, Path) and not os.path.lexists(source):
         raise MissingDataError(f"no image file {name}")
     most = max_pixels()
     if Image.MAX_IMAGE_PIXELS is not None and most > Image.MAX_IMAGE_PIXELS:

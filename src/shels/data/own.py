@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset
 
 from shels.data import images
 from shels.data.arrays import from_arrays, images_or_vectors, label_list, positions, sorted_classes
-from shels.data.decoding import decoding
+from shels.data.decoding import decoding, kind_of
 from shels.data.samples import DataSet, Label, Samples
 from shels.errors import DataError, MissingDataError
 
@@ -36,7 +36,7 @@ _MOST_PACKED = 200
 
 def npz_arrays(path: Path, only: Sequence[str] | None = None) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays of an .npz file, or of those only these; nothing in it is unpickled."""
-    if not path.is_file():
+    if kind_of(path) != "file":
         raise MissingDataError(f"no file {path}; give the path of an .npz file")
     with decoding(path, "is not a whole .npz file", "write it again with np.savez"), path.open("rb") as file:
         try:
@@ -129,7 +129,7 @@ def read_images(
     """
     files: list[Path] = []
     for path in map(Path, paths):
-        found = _image_files(path) if path.is_dir() else [path]
+        found = _image_files(path) if kind_of(path) == "folder" else [path]
         if not found:
             raise DataError(f"no image in the folder {path}; looked for {_suffixes()}")
         files += found
@@ -189,7 +189,7 @@ def _with_tracks(samples: Samples, track: Any) -> Samples:
 
 
 def _subfolders(path: Path) -> dict[str, Path]:
-    if not path.is_dir():
+    if kind_of(path) != "folder":
         raise MissingDataError(
             f"no folder {path}; give a folder that holds a folder of images for each class"
         )

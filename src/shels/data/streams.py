@@ -16,6 +16,7 @@ from torch import Tensor
 from shels import runtime
 from shels.data import images, own
 from shels.data.arrays import images_or_vectors, label_list
+from shels.data.decoding import kind_of
 from shels.data.samples import Label, Samples, check_inputs
 from shels.data.splits import ClassSplit
 from shels.errors import DataError, MissingDataError, SettingsError
@@ -127,13 +128,13 @@ def read_stream(
     path = Path(path)
     images.check_form(size, channels)
     _whole("batch_size", batch_size, 1)
-    if path.is_dir():
+    if kind_of(path) == "folder":
         entries = _entries(path)
         return (
             _read_folder(entry, size, channels) if entry.is_dir() else next(_read_npz(entry, channels))
             for entry in entries
         )
-    if not path.exists():
+    if not kind_of(path):
         raise MissingDataError(f"there is no stream {path}; give a directory of batches or an .npz file")
     if not _is_npz(path):
         raise DataError(
@@ -203,7 +204,7 @@ def _name_order(entry: Path) -> tuple[list[str | int], str]:
 
 
 def _is_npz(path: Path) -> bool:
-    return path.is_file() and path.suffix.lower() == ".npz"
+    return kind_of(path) == "file" and path.suffix.lower() == ".npz"
 
 
 def _hidden(name: str) -> bool:
