@@ -11,7 +11,6 @@ from shels.config import ThresholdRule
 from shels.detection.gaussians import Projection, Sums
 from shels.detection.scores.gaussian import GaussianDetector, Part
 from shels.detection.scores.shels import Detector
-from shels.errors import ModelFileError
 
 Tensors = dict[str, Tensor]
 _VIEWS = ("shared", "high")
@@ -37,10 +36,6 @@ def shels_detector(changing: Tensors, weights: Tensor, rule: ThresholdRule) -> D
     detector = Detector(weights, rule)
     detector.thresholds = changing["thresholds"].to(weights.device)
     detector.calibration = changing["calibration"].to(weights.device)
-    shape, classes = tuple(detector.calibration.shape), len(weights)
-    fits = len(shape) == 2 and shape[0] == classes and detector.thresholds.shape == (classes,)
-    if not fits or not detector.thresholds.isfinite().all():
-        raise ModelFileError(f"the detector file: thresholds and calibration do not fit {classes} classes")
     return detector
 
 
@@ -50,12 +45,10 @@ def gaussian_detector(
     """Return the Gaussian detector from its tensors."""
     changing, fixed = _moved(changing, device), _moved(fixed, device)
     owners = changing["owners"].tolist()
-    if len(owners) != len(sums):
-        raise ModelFileError(f"the detector file: {len(owners)} classes, but {len(sums)} files of sums")
     parts = [_part(owner, place, changing, _moved(sums[place], device)) for place, owner in enumerate(owners)]
     projections = [Projection(fixed[f"{view}/centre"], fixed[f"{view}/directions"]) for view in _VIEWS]
     priors = [fixed[f"{view}/prior"] for view in _VIEWS]
-    detector = GaussianDetector(
+    return GaussianDetector(
         rule=rule,
         width=int(fixed["width"]),
         projections=(projections[0], projections[1]),
@@ -64,17 +57,6 @@ def gaussian_detector(
         common=fixed["common"],
         parts=tuple(parts),
     )
-    _check(detector)
-    return detector
-
-
-def _check(detector: GaussianDetector) -> None:
-    for view in (0, 1):
-        columns = detector.projections[view].directions.shape[1]
-        near = len(detector.priors[view])
-        sums = [(part.shared, part.high)[view] for part in detector.parts]
-        if near > columns or any(s.scatter.shape != (columns, columns) for s in sums):
-            raise ModelFileError(f"the detector files: the sums do not fit {columns} directions")
 
 
 def _sums_tensors(part: Part) -> Tensors:

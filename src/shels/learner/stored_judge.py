@@ -9,7 +9,6 @@ from shels.config import Settings
 from shels.detection.head import Head
 from shels.detection.judge import Judge
 from shels.detection.registry import SCORES
-from shels.errors import ModelFileError
 from shels.learner.pairing import score_name
 from shels.learning.registry import method_of
 from shels.model.networks import Network
@@ -26,19 +25,11 @@ def judge_parts(judge: Judge) -> Tensors:
     return own | {"width": torch.tensor(judge.width)} | score
 
 
-def stored_judge(
-    detector: Tensors, memory: Tensors, settings: Settings, network: Network, classes: int
-) -> Judge:
-    """Return the judge of a pair from its tensors, the network and what its learner keeps."""
+def stored_judge(detector: Tensors, memory: Tensors, settings: Settings, network: Network) -> Judge:
+    """Return the judge of a pair from its checked tensors, the network and what its learner keeps."""
     device, method = network.head.weight.device, method_of(settings.accommodation)
     held, kept = ({name: value.to(device) for name, value in part.items()} for part in (detector, memory))
     state = {name.removeprefix(_SCORE): held[name] for name in held if name.startswith(_SCORE)}
     score = SCORES[score_name(settings)].make.from_tensors(Head.of(network.head), state)
-    shape = tuple(held["calibration"].shape)
-    fits = len(shape) == 2 and shape[0] == len(held["thresholds"]) == len(held["means"]) == classes
-    fits = fits and held["among"].shape == (classes,)
-    if not fits or not held["thresholds"].isfinite().all():
-        raise ModelFileError(f"the detector file: thresholds and calibration do not fit {classes} classes")
-    naming = method.naming(network, kept)
     own = {name: held[name] for name in ("thresholds", "calibration", "means", "among")}
-    return Judge(score, naming, settings.rule, width=int(held["width"]), **own)
+    return Judge(score, method.naming(network, kept), settings.rule, width=int(held["width"]), **own)
