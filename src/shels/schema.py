@@ -36,9 +36,11 @@ def _finite(value: Tensor) -> bool:
 
 
 def _rising(value: Tensor) -> bool:
-    rows = torch.atleast_2d(value)
+    if not value.numel():
+        return False
+    rows = value.reshape(-1, value.shape[-1]) if value.ndim else value.reshape(1, 1)
     in_order = bool((rows[:, 1:] >= rows[:, :-1]).all()) and not bool(rows.isnan().any())
-    return in_order and rows.numel() > 0 and bool(rows.isfinite().any(dim=1).all())
+    return in_order and bool(rows.isfinite().any(dim=1).all())
 
 
 def _symmetric(value: Tensor) -> bool:
@@ -73,17 +75,6 @@ COVARIANCE = Rule("symmetric and in no direction negative", _covariance)
 DEFINITE = Rule("symmetric and positive definite", lambda value: _covariance(value, slack=0.0))
 
 
-def between(low: float, high: float) -> Rule:
-    """Return the rule of numbers that lie from low to high."""
-    return Rule(f"{low:g} to {high:g}", lambda value: bool(((value >= low) & (value <= high)).all()))
-
-
-FLOAT = (torch.float32, torch.float64)
-SINGLE = (torch.float32,)
-WHOLE = (torch.int64,)
-PIXELS = (torch.uint8, torch.float32)
-
-
 @dataclass(frozen=True)
 class Spec:
     """What a tensor must be.
@@ -93,7 +84,23 @@ class Spec:
 
     dims: str
     rule: Rule = FINITE
-    kinds: tuple[torch.dtype, ...] = FLOAT
+    kinds: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+
+
+def single(dims: str, rule: Rule = FINITE) -> Spec:
+    """Return what a tensor of single precision must be."""
+    return Spec(dims, rule, (torch.float32,))
+
+
+def double(dims: str, rule: Rule = FINITE) -> Spec:
+    """Return what a tensor of double precision must be."""
+    return Spec(dims, rule, (torch.float64,))
+
+
+def integers(dims: str, low: int = 1, high: int = 2**53) -> Spec:
+    """Return what a tensor of whole numbers must be, by default counts."""
+    rule = Rule(f"{low} to {high}", lambda value: bool(((value >= low) & (value <= high)).all()))
+    return Spec(dims, rule, (torch.int64,))
 
 
 Table: TypeAlias = Mapping[str, Spec]

@@ -15,7 +15,6 @@ from shels.errors import DataError, ModelFileError, SettingsError
 from shels.learner.learner import Learner, learn
 from shels.learner.storage import file_names, signed
 
-
 PARTS = ("network", "preparation", "detector", "memory", "projection")
 FOREIGN = {**dict.fromkeys(PARTS, "../../etc/passwd"), "class": []}
 

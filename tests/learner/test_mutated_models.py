@@ -43,7 +43,23 @@ SECONDS = 20
 
 def values(old, draw):
     """Return what a value of JSON may become."""
-    odd = [None, True, False, "x", "", -1, 0, 0.5, -1.5, math.nan, math.inf, -math.inf, 10**9, 10**30, 10**400]
+    odd = [
+        None,
+        True,
+        False,
+        "x",
+        "",
+        -1,
+        0,
+        0.5,
+        -1.5,
+        math.nan,
+        math.inf,
+        -math.inf,
+        10**9,
+        10**30,
+        10**400,
+    ]
     odd += [1e308, 1e-308, [], {}, [old], {"a": old}, [[]], json.loads(DEEP), [1] * 50]
     if isinstance(old, int | float) and not isinstance(old, bool):
         odd += [-old, old + 1, old * 1000, float(old), str(old)]
@@ -74,12 +90,6 @@ def mutate_document(document, draw):
     else:
         place[f"{key}s"] = place.pop(key)
     return f"{way} {'.'.join(map(str, (*path, key)))} -> {str(place)[:80] if way == 'value' else ''}"
-
-
-def edited(value, at):
-    value = value.clone()
-    value.view(-1)[0 if at == "first" else -1] = float(at) if at not in ("first", "last") else value.view(-1)[0]
-    return value
 
 
 def _one(number):
@@ -137,7 +147,7 @@ def mutate_tensors(parts, draw):
 
 
 def write(directory, document, parts, names):
-    """Write a model with new digests, signed as saving does it; `DEEP` becomes a list of thousands of lists."""
+    """Write a model with new digests, signed as saving does it; `DEEP` becomes lists in lists."""
     files = {}
     for name, tensors in zip(names, parts, strict=True):
         data = to_bytes(tensors)
@@ -147,8 +157,10 @@ def write(directory, document, parts, names):
     rest = {key: value for key, value in document.items() if key != "checksum"}
     rest["files"] = {**files, "class": files.get("class", [])}
 
+    depth = random.Random(len(str(document))).choice((30, 900, 100_000))
+
     def dumped(data):
-        return json.dumps(data, sort_keys=True).replace(DEEP, "[" * 900 + "]" * 900)
+        return json.dumps(data, sort_keys=True).replace(DEEP, "[" * depth + "]" * depth)
 
     checksum = hashlib.sha256(dumped(rest).encode()).hexdigest()
     (directory / "model.json").write_text(dumped(rest | {"checksum": checksum}))
@@ -186,6 +198,8 @@ def judged(learner, images):
 
 def used(learner, directory, images):
     """Do with a model what people do: judge, measure, save, look at it, teach it a class."""
+    if len(learner.preparation.shape) == 1:
+        images = images.flatten(1) / 255
     judged(learner, images)
     labels = torch.arange(len(images)) % len(learner.classes)
     measures = learner.evaluate(Samples(images, labels, learner.classes))
@@ -219,11 +233,11 @@ def attempt(model, images, draw):
             learner = Learner.load(place, "cpu")
         except ModelFileError:
             return change, "refused", None
-        except (Exception, HangError) as error:
+        except (Exception, HangError) as error:  # noqa: BLE001
             return change, f"load: {type(error).__name__}", error
         try:
             used(learner, Path(scratch), images)
-        except (Exception, HangError) as error:
+        except (Exception, HangError) as error:  # noqa: BLE001
             return change, f"use: {type(error).__name__}", error
     return change, "works", None
 
@@ -250,9 +264,9 @@ def main(count=3000, seed=0, *models):
         change, came, error = attempt(model, images, draw)
         tally[came] += 1
         if error is not None:
-            print(f"{model.name}: {change}: {came}")
+            print(f"{model.name}: {change}: {came}")  # noqa: T201
             traceback.print_exception(error, limit=-3)
-    print(dict(tally))
+    print(dict(tally))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -135,13 +135,15 @@ def _opened(source: Path | IO[bytes], name: object) -> Iterator[Image]:
     most = max_pixels()
     if Image.MAX_IMAGE_PIXELS is not None and most > Image.MAX_IMAGE_PIXELS:
         Image.MAX_IMAGE_PIXELS = most  # Pillow has a limit of its own, and it is asked to allow more
-    with usable(name), Image.open(source) as image:
+    advice = f"more than {most} pixels; make it smaller, or set {PIXELS_VARIABLE} to allow more"
+    with usable(name), ExitStack() as stack:
+        try:
+            image = stack.enter_context(Image.open(source))
+        except Image.DecompressionBombError as error:
+            raise DataError(f"{name} has {advice}") from error
         width, height = image.size
         if width * height > most:
-            raise DataError(
-                f"{name} has {width} x {height} pixels, more than {most}; make it smaller, or set "
-                f"{PIXELS_VARIABLE} to allow more"
-            )
+            raise DataError(f"{name} has {width} x {height}, {advice}")
         if image.format == "EPS":  # Pillow would hand it to another program, which runs what is in it
             raise DataError(f"{name} is a program for printers; save it as PNG")
         yield image

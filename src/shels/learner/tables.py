@@ -1,7 +1,7 @@
 """What a saved model holds: the table of each part, for the one checker.
 
 Symbols: classes, all that the learner knows; rows, those of the head; high and shared, the widths of both
-kinds of features; inputs, the first dimension of an input.
+kinds of features; flat, that of the features which replay draws; inputs, the first dimension of an input.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from shels.config import OWN, Gaussian, Settings
@@ -29,43 +30,34 @@ from shels.schema import (
     MEAN_AND_SD,
     NOT_NEGATIVE,
     NOT_POSITIVE,
-    PIXELS,
     POSITIVE,
     RISING,
     RISING_OFF_ZERO,
-    SINGLE,
     SYMMETRIC,
-    WHOLE,
     Check,
     Spec,
     Table,
-    between,
     check_tensors,
+    double,
     flag,
+    integers,
     label,
     listed,
     number,
     or_none,
     plain,
     record,
+    single,
     text,
     whole,
 )
+from shels.training.checkpoints import CHECK
 
 Tensors = Mapping[str, Tensor]
 
 # model.json -----------------------------------------------------------------------------------------------
 
-_LOSS, _SHARE, _SECONDS = number(-1e30, 1e30), number(0, 1), number(0, 1e12)
-CHECK = record(
-    {
-        "step": whole(0),
-        "epoch": number(0, 1e12),
-        "training_loss": _LOSS,
-        "validation_loss": or_none(_LOSS),
-        "validation_accuracy": or_none(_SHARE),
-    }
-)
+_SHARE, _SECONDS = number(0, 1), number(0, 1e12)
 _TAKEN_IN = record({"class": label, "images": whole(1), "method": text(), "seconds": _SECONDS}, others=plain)
 _REPORT = record(
     {
@@ -75,6 +67,7 @@ _REPORT = record(
         "checks": listed(CHECK, least=1),
         "stopped_early": flag,
         "seconds": _SECONDS,
+        "held_out": record({"acceptance": _SHARE, "closed_set_accuracy": _SHARE}, others=plain),
         "held_out_acceptance": _SHARE,
         "exclusivity": _SHARE,
         "taken_in": listed(_TAKEN_IN),
@@ -84,9 +77,8 @@ _REPORT = record(
 )
 _DIGEST = text("[0-9a-f]{64}")
 _PARTS = ("network", "preparation", "detector", "memory", "projection")
-_SETTING_LIMITS = {"epochs": 10**5, "steps": 10**8, "projections": 2**15, "image_size": 2**13}
-"""Of whole numbers in settings, where they decide how long something takes or how much room it needs."""
-_MOST_SETTING = 10**7
+_MOST = {"epochs": 10**5, "steps": 10**8, "projections": 2**15, "image_size": 2**13}
+"""Whole numbers in settings that decide how long something takes or how much room it needs."""
 
 
 def _settings(value: Any, where: str) -> None:
@@ -96,7 +88,7 @@ def _settings(value: Any, where: str) -> None:
         if isinstance(each, dict):
             _settings(each, f"{where}.{name}")
         elif isinstance(each, int):
-            whole(0, _SETTING_LIMITS.get(name, _MOST_SETTING))(int(each), f"{where}.{name}")
+            whole(0, _MOST.get(name, 10**7))(int(each), f"{where}.{name}")
 
 
 DOCUMENT: Check = record(
@@ -133,74 +125,58 @@ def check_document(document: dict[str, Any]) -> None:
         raise ModelFileError("model.json: preparation.shape is more than any input has")
 
 
-# Tensors --------------------------------------------------------------------------------------------------
+# Detectors ------------------------------------------------------------------------------------------------
 
-_COUNT, _ONE = between(1, 2**53), Spec("", between(1, 2**53), WHOLE)
-_SUMS = {
-    "counts": Spec("first", _COUNT, WHOLE),
-    "means": Spec("first width"),
-    "scatter": Spec("width width", COVARIANCE),
-}
-_TIED = {**_SUMS, "added": Spec("later width")}
+_ONE = integers("")
 
 
-def _under(prefix: str, table: Table, **symbols: str) -> dict[str, Spec]:
-    """Return a table whose names begin with a prefix, some of its symbols called otherwise."""
-    out = {}
-    for name, spec in table.items():
-        dims = " ".join(symbols.get(dim, dim) for dim in spec.dims.split())
-        out[prefix + name] = Spec(dims, spec.rule, spec.kinds)
-    return out
+def _sums(width: str) -> dict[str, Spec]:
+    """Return the table of classes as Gaussians of one covariance."""
+    scatter = double(f"{width} {width}", COVARIANCE)
+    return {"counts": integers("first"), "means": double(f"first {width}"), "scatter": scatter}
+
+
+def _tied(width: str, prefix: str = "") -> dict[str, Spec]:
+    """Return the same, and the means of classes that came later."""
+    table = {**_sums(width), "added": double(f"later {width}")}
+    return {prefix + name: spec for name, spec in table.items()}
 
 
 SCORES: dict[str, Table] = {
     "react": {"clip": Spec("", NOT_NEGATIVE)},
-    "vim": {"origin": Spec("high"), "residual": Spec("high left"), "alpha": Spec("")},
-    "fdbd": {"count": _ONE, "mean": Spec("high")},
-    "knn": {"bank": Spec("stored high", kinds=SINGLE)},
-    "mahalanobis": _under("", _TIED, width="high"),
-    "relative-mahalanobis": _under("", _TIED, width="high"),
-    "mahalanobis-layers": {
-        **_under("shared/", _TIED, width="shared"),
-        **_under("high/", _TIED, width="high"),
-        "usual": Spec("2 2"),
-    },
+    "vim": {"origin": double("high"), "residual": double("high left"), "alpha": Spec("")},
+    "fdbd": {"count": _ONE, "mean": double("high")},
+    "knn": {"bank": single("* high")},
+    "mahalanobis": _tied("high"),
+    "relative-mahalanobis": _tied("high"),
+    "mahalanobis-layers": {**_tied("shared", "shared/"), **_tied("high", "high/"), "usual": Spec("2 2")},
     "openmax": {
-        "means": Spec("rows rows"),
-        "shapes": Spec("rows", POSITIVE),
-        "scales": Spec("rows", POSITIVE),
+        "means": double("rows rows"),
+        "shapes": double("rows", POSITIVE),
+        "scales": double("rows", POSITIVE),
     },
 }
 """What each score remembers; those that are not named remember nothing."""
 
-_LIMITS = {"thresholds": Spec("classes"), "calibration": Spec("classes most", RISING)}
-_SHELS = {"thresholds": Spec("classes"), "calibration": Spec("classes most", RISING_OFF_ZERO)}
-_GAUSSIANS = {
-    f"{view}/{name}": spec
-    for view in ("shared", "high")
-    for name, spec in {
-        "centre": Spec(view),
-        "directions": Spec(f"{view} {view}-kept"),
-        "prior": Spec(f"{view}-near {view}-near", DEFINITE),
-    }.items()
+_SHELS = {"thresholds": single("classes"), "calibration": single("classes most", RISING_OFF_ZERO)}
+_JUDGE = {
+    "thresholds": single("classes"),
+    "calibration": single("classes most", RISING),
+    "means": single("classes high"),
 }
-_CLASS_SUMS = {
-    f"{view}/{name}": spec
-    for view in ("shared", "high")
-    for name, spec in {
-        "count": _ONE,
-        "mean": Spec(f"{view}-kept"),
-        "scatter": Spec(f"{view}-kept {view}-kept", COVARIANCE),
-    }.items()
-}
-_BUFFER = {"labels": Spec("kept", between(0, 2**31), WHOLE), "seen": _ONE}
-_REPLAY = {
-    "gaussian.mean": Spec("rows flat"),
-    "gaussian.factor": Spec("rows rank flat"),
-    "gaussian.residual": Spec("rows flat", NOT_NEGATIVE),
-    "gaussian.floor": Spec("rows", NOT_POSITIVE),
-    "gaussian.count": Spec("rows", _COUNT, WHOLE),
-}
+_PROJECTION: dict[str, Spec] = {"usual": Spec("2 2", MEAN_AND_SD), "common": Spec("*")}
+_CLASS: dict[str, Spec] = {}
+for _view in ("shared", "high"):
+    _PROJECTION |= {
+        f"{_view}/centre": single(_view),
+        f"{_view}/directions": single(f"{_view} {_view}-kept"),
+        f"{_view}/prior": double(f"{_view}-near {_view}-near", DEFINITE),
+    }
+    _CLASS |= {
+        f"{_view}/count": _ONE,
+        f"{_view}/mean": double(f"{_view}-kept"),
+        f"{_view}/scatter": double(f"{_view}-kept {_view}-kept", COVARIANCE),
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,20 +205,26 @@ class Model:
         check_tensors(tensors, table, sizes, f"the {where} file")
         return sizes
 
+    @property
+    def width(self) -> Spec:
+        """The number of shared features, where a file repeats it."""
+        return integers("", self.sizes["shared"], self.sizes["shared"])
 
-def network_table(network: Network) -> Table:
+
+def network_table(network: Network) -> dict[str, Spec]:
     """Return what the network's file must hold, from the network that model.json describes."""
     values = network.state_dict().items()
-    return {name: Spec(" ".join(map(str, value.shape)), FINITE, SINGLE) for name, value in values}
+    return {name: single(" ".join(map(str, value.shape))) for name, value in values}
 
 
 def check_preparation(model: Model, tensors: Tensors) -> None:
     """Check what inputs are divided by, and the range of image statistics."""
-    pairs = (("mean", "sd"), ("look/low", "look/high"))
-    specs = {"mean": Spec("inputs"), "sd": Spec("inputs", POSITIVE)}
-    specs |= dict.fromkeys(pairs[1], Spec("classes statistics"))
-    wanted = [name for pair in pairs if set(pair) & set(tensors) for name in pair]
-    sizes = model.check(tensors, {name: specs[name] for name in wanted}, "preparation")
+    table = {"mean": single("inputs"), "sd": single("inputs", POSITIVE)}
+    table |= dict.fromkeys(("look/low", "look/high"), single("classes statistics"))
+    wanted = {
+        pair for name in tensors for pair in (("mean", "sd"), ("look/low", "look/high")) if name in pair
+    }
+    sizes = model.check(tensors, {name: table[name] for pair in wanted for name in pair}, "preparation")
     if sizes.get("statistics", 0) not in ((0, 4) if len(model.shape) == 3 else (0,)):
         raise ModelFileError(f"the preparation file: {sizes['statistics']} statistics do not fit the inputs")
     if "look/low" in tensors and bool((tensors["look/low"] > tensors["look/high"]).any()):
@@ -251,30 +233,25 @@ def check_preparation(model: Model, tensors: Tensors) -> None:
 
 def check_detector(model: Model, changing: Tensors, fixed: Tensors, sums: list[dict[str, Tensor]]) -> None:
     """Check what tells known from novel, by the settings' kind of detector."""
-    score = score_name(model.settings)
+    score, classes = score_name(model.settings), model.sizes["classes"]
     if score == OWN and isinstance(model.settings.accommodation, Gaussian):
         _check_gaussians(model, changing, fixed, sums)
         return
-    classes, shared = model.sizes["classes"], model.sizes["shared"]
-    table = dict(_SHELS)
+    table: dict[str, Spec] = dict(_SHELS)
     if score != OWN:
-        remembered = _under("score/", SCORES.get(score, {}))
-        counts = {"among": Spec("classes", between(1, classes), WHOLE)}
-        width = {"width": Spec("", between(shared, shared), WHOLE)}
-        table = {**_LIMITS, **counts, **width, "means": Spec("classes high"), **remembered}
+        table = {**_JUDGE, "among": integers("classes", 1, classes), "width": model.width}
+        table |= {f"score/{name}": spec for name, spec in SCORES.get(score, {}).items()}
     sizes = model.check(changing, table, "detector")
-    if "first" in sizes and sizes["first"] + sizes["later"] != classes:
+    if "first" in sizes and (sizes["first"] + sizes["later"] != classes or not sizes["first"]):
         raise ModelFileError(f"the detector file: {sizes['first']} and {sizes['later']} are not {classes}")
-    if 0 in (sizes.get("first", 1), sizes.get("stored", 1)):
-        raise ModelFileError("the detector file: nothing is remembered in it")
     model.check(fixed, {}, "projection")
     if sums:
         raise ModelFileError("model.json lists files of class sums, which belong to the Gaussian detector")
 
 
 def _check_gaussians(model: Model, changing: Tensors, fixed: Tensors, sums: list[dict[str, Tensor]]) -> None:
-    classes, shared = model.sizes["classes"], model.sizes["shared"]
-    table: dict[str, Spec] = {"owners": Spec(str(len(sums)), between(0, classes - 1), WHOLE)}
+    classes = model.sizes["classes"]
+    table = {"owners": integers(str(len(sums)), 0, classes - 1)}
     for place in range(len(sums)):
         table[f"{place}/usual"] = Spec("2 2", MEAN_AND_SD)
         table[f"{place}/calibration"] = Spec("*", RISING)
@@ -282,14 +259,11 @@ def _check_gaussians(model: Model, changing: Tensors, fixed: Tensors, sums: list
     model.check(changing, table, "detector")
     if sorted(set(changing["owners"].tolist())) != list(range(classes)):
         raise ModelFileError(f"the detector file does not fit {classes} classes")
-    width = Spec("", between(shared, shared), WHOLE)
-    rest = {"usual": Spec("2 2", MEAN_AND_SD), "common": Spec("*"), "width": width}
-    sizes = model.check(fixed, _GAUSSIANS | rest, "projection")
+    sizes = model.check(fixed, {**_PROJECTION, "width": model.width}, "projection")
     for each in sums:
-        check_tensors(each, _CLASS_SUMS, sizes, "a class file")
-    for view in ("shared", "high"):
-        if not 0 < sizes[f"{view}-near"] <= sizes[f"{view}-kept"]:
-            raise ModelFileError(f"the projection file: {view}/prior does not fit {view}/directions")
+        check_tensors(each, _CLASS, sizes, "a class file")
+    if any(sizes[f"{view}-near"] > sizes[f"{view}-kept"] for view in ("shared", "high")):
+        raise ModelFileError("the projection file: a prior does not fit its directions")
 
 
 # What each way of taking in classes keeps -----------------------------------------------------------------
@@ -297,35 +271,36 @@ def _check_gaussians(model: Model, changing: Tensors, fixed: Tensors, sums: list
 
 def check_memory(model: Model, memory: Tensors) -> None:
     """Check what the way of taking in classes keeps of the old ones."""
-    method = model.settings.accommodation
+    method, classes = model.settings.accommodation, model.sizes["classes"]
     if score_name(model.settings) == OWN and isinstance(method, Gaussian):
         model.check(memory, {}, "memory")
         return
-    where = getattr(method, "features", "shared")
-    width = model.sizes["high" if where == "high" else "shared"]
-    first = model.sizes["classes"]
-    table = _MEMORIES[method.kind]
-    model.check(memory, table(model) if callable(table) else table, "memory", width=width, first=first)
+    table = MEMORIES[method.kind]
+    model.check(
+        memory, table(model) if callable(table) else table, "memory", first=classes, width=_width(model)
+    )
     if "samples" in memory:
-        kept = kept_samples(dict(memory), first)  # refuses inputs and labels that cannot be used
-        kept.require_every_class()
-    if method_of(method).grows_head and model.sizes["rows"] != first:
-        raise ModelFileError(f"model.json: {first} classes, but {model.sizes['rows']} were taught")
+        kept_samples(dict(memory), classes).require_every_class()
+    if method_of(method).grows_head and model.sizes["rows"] != classes:
+        raise ModelFileError(f"model.json: {classes} classes, but {model.sizes['rows']} were taught")
 
 
-def _units(network: Network, prefix: str, *, maps: bool) -> dict[str, Spec]:
+def _width(model: Model) -> int:
+    """Return how many features a classifier in closed form stands on."""
+    return model.sizes[
+        "high" if getattr(model.settings.accommodation, "features", "") == "high" else "shared"
+    ]
+
+
+def _units(network: Network, prefix: str, *, maps: bool = False) -> dict[str, Spec]:
     """Return the table of a value for each unit; maps: of a convolution's unit a whole map."""
-    out = {}
-    layers = weight_layers(network)
     params = dict(network.named_parameters())
-    counts = {layer.units: len(params[layer.weight]) for layer in layers if layer.units != HEAD}
-    for layer in layers:
-        if layer.inputs is not None and layer.inputs not in counts:  # flattened maps
-            counts[layer.inputs] = params[layer.weight].shape[1]
-    for name, count in counts.items():
-        spread = maps and any(l.units == name and params[l.weight].ndim == 4 for l in layers)  # noqa: E741
-        out[prefix + name] = Spec(f"{count}{' * *' if spread else ''}", NOT_NEGATIVE, SINGLE)
-    return out
+    layers = [(layer, params[layer.weight]) for layer in weight_layers(network)]
+    dims = {each.inputs: f"{weight.shape[1]}" for each, weight in layers if each.inputs}  # flattened maps too
+    dims |= {
+        each.units: f"{len(weight)}{' * *' if maps and weight.ndim == 4 else ''}" for each, weight in layers
+    }
+    return {prefix + name: single(dim, NOT_NEGATIVE) for name, dim in dims.items() if name != HEAD}
 
 
 def _penalty(model: Model) -> Table:
@@ -333,53 +308,55 @@ def _penalty(model: Model) -> Table:
     return {"importance.count": _ONE, **_units(model.network, "importance.sum.", maps=maps)}
 
 
-def _proximal(model: Model) -> Table:
-    return {**_REPLAY, **_units(parts(model.network).tail, "activation.", maps=True)}
-
-
 def _buffer(model: Model) -> Table:
-    sides = "* *" if len(model.shape) == 3 else ""
-    return {**_BUFFER, "samples": Spec(f"kept inputs {sides}", FINITE, PIXELS)}
-
-
-def _ewc(model: Model) -> Table:
-    named = network_table(model.network).items()
-    return {f"fisher/{name}": Spec(spec.dims, NOT_NEGATIVE, SINGLE) for name, spec in named}
+    dims = "kept inputs * *" if len(model.shape) == 3 else "kept inputs"
+    samples = Spec(dims, FINITE, (torch.uint8, torch.float32))
+    return {"samples": samples, "labels": integers("kept", 0, model.sizes["classes"] - 1), "seen": _ONE}
 
 
 def _ranpac(model: Model) -> Table:
-    many = model.settings.accommodation.projections  # type: ignore[union-attr]
-    where = getattr(model.settings.accommodation, "features", "shared")
-    width = between(model.sizes[where], model.sizes[where])
-    gram = {"gram": Spec(f"{many} {many}", SYMMETRIC), "sums": Spec(f"{many} classes")}
-    return {**gram, "ridge": Spec("", NOT_NEGATIVE), "width": Spec("", width, WHOLE)}
+    many, width = getattr(model.settings.accommodation, "projections", 0), _width(model)
+    return {
+        "gram": double(f"{many} {many}", SYMMETRIC),  # its factor is taken on loading
+        "sums": double(f"{many} classes"),
+        "ridge": double("", NOT_NEGATIVE),
+        "width": integers("", width, width),
+    }
 
 
-_MEMORIES: dict[str, Table | Callable[[Model], Table]] = {
+MEMORIES: dict[str, Table | Callable[[Model], Table]] = {
     "gaussian": {
-        "centre": Spec("shared"),
-        "directions": Spec("shared kept"),
-        "count": Spec("classes", _COUNT, WHOLE),
-        "mean": Spec("classes kept"),
-        "scatter": Spec("classes kept kept", COVARIANCE),
+        "centre": single("shared"),
+        "directions": single("shared kept"),
+        "count": integers("classes"),
+        "mean": double("classes kept"),
+        "scatter": double("classes kept kept", COVARIANCE),
     },
-    "proximal": _proximal,
+    "proximal": lambda model: {
+        "gaussian.mean": single("rows flat"),
+        "gaussian.factor": single("rows rank flat"),
+        "gaussian.residual": single("rows flat", NOT_NEGATIVE),
+        "gaussian.floor": single("rows", NOT_POSITIVE),
+        "gaussian.count": integers("rows"),
+        **_units(parts(model.network).tail, "activation.", maps=True),
+    },
     "penalty": _penalty,
-    "maha": _SUMS,
-    "slda": _SUMS,
+    "maha": _sums("width"),
+    "slda": _sums("width"),
     "fecam": {
-        "mean": Spec("classes width", NOT_NEGATIVE),
-        "covariance": Spec("classes width width", COVARIANCE),
+        "mean": single("classes width", NOT_NEGATIVE),
+        "covariance": single("classes width width", COVARIANCE),
     },
     "ranpac": _ranpac,
-    "ags-cl": lambda model: {
-        "lessons": Spec("", between(0, 2**53), WHOLE),
-        **_units(model.network, "importance/", maps=False),
+    "ags-cl": lambda model: {"lessons": integers("", 0), **_units(model.network, "importance/")},
+    "ewc": lambda model: {
+        f"fisher/{name}": single(spec.dims, NOT_NEGATIVE)
+        for name, spec in network_table(model.network).items()
     },
-    "ewc": _ewc,
     "lwf": {},
     "fine-tune": {},
     "joint": _buffer,
     "gdumb": _buffer,
     "shels-gdumb": lambda model: {**_buffer(model), **_penalty(model)},
 }
+"""What each learner remembers, by its kind."""
