@@ -223,8 +223,8 @@ def _common_channels(paths: Sequence[Path], headers: Iterable[Header]) -> str:
 
 def _needed_side(headers: Sequence[Header]) -> int | None:
     sizes = {(header.width, header.height) for header in headers}
-    kept = len(sizes) == 1 and max(max(size) for size in sizes) <= DEFAULT_SIDE
-    return None if kept else DEFAULT_SIDE
+    small = len(sizes) == 1 and max(max(size) for size in sizes) <= DEFAULT_SIDE
+    return None if small else DEFAULT_SIDE
 
 
 def _eight_bits(image: Image) -> Image:

@@ -193,7 +193,7 @@ def _subfolders(path: Path) -> dict[str, Path]:
         raise MissingDataError(
             f"no folder {path}; give a folder that holds a folder of images for each class"
         )
-    return {item.name: item for item in sorted(path.iterdir()) if item.is_dir() and not _hidden(item.name)}
+    return {item.name: item for item in sorted(path.iterdir()) if item.is_dir() and not hidden(item.name)}
 
 
 def _class_files(path: Path) -> list[tuple[str, Path]]:
@@ -212,11 +212,12 @@ def _class_files(path: Path) -> list[tuple[str, Path]]:
 
 
 def _image_files(folder: Path) -> list[Path]:
-    below = (p for p in folder.rglob("*") if not any(map(_hidden, p.relative_to(folder).parts)))
+    below = (p for p in folder.rglob("*") if not any(map(hidden, p.relative_to(folder).parts)))
     return sorted(p for p in below if images.is_image(p) and p.is_file())
 
 
-def _hidden(name: str) -> bool:
+def hidden(name: str) -> bool:
+    """Tell whether a file or folder is no data: the system's own, or what archives leave behind."""
     return name.startswith(".") or name == "__MACOSX"
 
 
