@@ -167,5 +167,5 @@ def test_a_missing_file_is_called_missing(tmp_path):
 
 
 def test_a_directory_is_no_file(tmp_path):
-    with pytest.raises(ModelFileError, match="not a safetensors file"):
+    with pytest.raises(ModelFileError, match="is a directory, not a file"):
         read_tensors(tmp_path)

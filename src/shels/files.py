@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shels.errors import ModelFileError
+from shels.errors import ModelFileError, ShelsError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,12 +92,27 @@ def locked(directory: Path, message: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_UN)  # also where a forked process holds the file open
 
 
-def require_regular(path: Path) -> None:
-    """Refuse what is neither a file nor a directory: a named pipe would be waited on for ever."""
-    with suppress(OSError):  # opening it says what is wrong
+def require_regular(path: Path, error: type[ShelsError] = ModelFileError) -> None:
+    """Raise where a path is no plain file, before it is opened: a named pipe or a device may never end.
+
+    A path that does not exist is left to whoever opens it, to say what was expected there.
+
+    >>> require_regular(Path("/dev/null"))
+    Traceback (most recent call last):
+    shels.errors.ModelFileError: /dev/null is a device, not a file; put the file itself there
+    """
+    try:
         mode = path.stat().st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise ModelFileError(f"{path} is not a file (a named pipe or a device?); remove it")
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as fault:
+        raise error(f"{path!s} cannot be read: {fault}") from fault
+    if not stat.S_ISREG(mode):
+        kind = next((name for is_one, name in _KINDS if is_one(mode)), "a device")
+        raise error(f"{path} is {kind}, not a file; put the file itself there")
+
+
+_KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -15,6 +15,9 @@ from shels.errors import DataError, ModelFileError, SettingsError
 from shels.learner.learner import Learner, learn
 from shels.learner.storage import file_names, signed
 
+PARTS = ("network", "preparation", "detector", "memory", "projection")
+FOREIGN = {**dict.fromkeys(PARTS, "../../etc/passwd"), "class": []}
+
 
 def test_a_short_training_knows_its_digits_and_notices_others(learner, digits):
     _, test, novel = digits
@@ -170,16 +173,18 @@ def test_a_truncated_missing_or_exchanged_file_is_named(saved, part):
         ({"format": "pickle"}, "not a shels model"),
         ({"format_version": 1}, "format version 1"),
         ({"classes": [0, 1, 2]}, "4 thresholds for the classes"),
-        ({"taught": [0, 1, 2]}, "model.json says"),
+        ({"taught": [0, 1, 2]}, r"head\.weight must be \(3, 128\) float32, got \(4, 128\)"),
         ({"classes": [0, 1, 2, 2]}, "thresholds for the classes"),
         ({"thresholds": [1.0, 2.0, 3.0]}, "3 thresholds"),
-        ({"thresholds": [1.0, 2.0, 3.0, "x"]}, "finite numbers"),
-        ({"thresholds": [1.0, 2.0, 3.0, float("nan")]}, "finite numbers"),
-        ({"thresholds": [1.0, 2.0, 3.0, 10**400]}, "does not describe a model"),
+        ({"thresholds": [1.0, 2.0, 3.0, "x"]}, r"thresholds\[3\] must be a finite number"),
+        ({"thresholds": [1.0, 2.0, 3.0, float("nan")]}, r"thresholds\[3\] must be a finite number"),
+        ({"thresholds": [1.0, 2.0, 3.0, 10**400]}, r"thresholds\[3\] must be a finite number"),
+        ({"thresholds": [1.0, 2.0, 3.0, 4.0]}, "other thresholds than the detector file"),
         ({"format_version": True}, "format version True"),
         ({"settings": {}}, "does not describe a model"),
-        ({"files": {}}, "does not describe a model"),
-        ({"files": {"network": "../../etc/passwd", "detector": "x"}}, "does not exist"),
+        ({"files": {}}, "files lacks network, preparation"),
+        ({"files": {"network": "../../etc/passwd", "detector": "x"}}, "files lacks preparation"),
+        ({"files": FOREIGN}, r"files\.network must be text like"),
         ({"network": [{"kind": "os.system", "command": "echo"}]}, "unknown layer"),
         (
             {"network": [{"kind": "Linear", "in_features": 1, "out_features": -1}]},

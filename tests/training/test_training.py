@@ -15,6 +15,7 @@ from shels.config import Adam, NetworkSettings, Sgd, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import ModelFileError, TrainingError
+from shels.files import read_metadata, to_bytes
 from shels.model.networks import Network, build, from_chain
 from shels.runtime import finished, generator
 from shels.training.checkpoints import Checkpoint
@@ -336,6 +337,71 @@ def test_a_validation_loss_that_is_not_finite_is_an_error():
         net.body[0].weight.mul_(100)
     with pytest.raises(TrainingError, match="the loss became"):
         fit(net, shels_loss(net, SETTINGS), data, SETTINGS, seed=0)
+
+
+def drop(tensors, facts):
+    tensors.pop("best/" + next(iter(sorted(tensors))).split("/", 1)[1])
+
+
+def edit_first(change):
+    def edit(tensors, facts):
+        name = min(name for name in tensors if name.startswith("params/"))
+        tensors[name] = change(tensors[name])
+
+    return edit
+
+
+def negative_squares(tensors, facts):
+    name = min(name for name in tensors if name.startswith("optimiser/exp_avg_sq/"))
+    tensors[name] = tensors[name] - 1
+
+
+EDITS = {
+    "a tensor less": drop,
+    "a tensor more": lambda tensors, facts: tensors.update(more=torch.zeros(1)),
+    "another shape": edit_first(lambda value: value[:1]),
+    "another precision": edit_first(lambda value: value.double()),
+    "NaN": edit_first(lambda value: value * torch.nan),
+    "infinity": edit_first(lambda value: value + torch.inf),
+    "negative squares": negative_squares,
+    "no facts": lambda tensors, facts: facts.clear(),
+    "a negative step": lambda tensors, facts: facts.update(step=-3),
+    "a step as text": lambda tensors, facts: facts.update(step="3"),
+    "another step": lambda tensors, facts: facts.update(step=10**12),
+    "no check": lambda tensors, facts: facts.update(checks=[]),
+    "a check without its step": lambda tensors, facts: facts["checks"][0].pop("step"),
+    "a check of NaN": lambda tensors, facts: facts["checks"][0].update(training_loss=float("nan")),
+    "time that ran backwards": lambda tensors, facts: facts.update(seconds=-1.0),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_an_edited_checkpoint_with_the_right_identity_is_refused(tmp_path, edit):
+    store, net = Checkpoint(tmp_path / "checkpoint.safetensors"), network()
+    fit(net, shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=store)
+    identity = read_metadata(store.path)["identity"]
+    tensors, facts = store.read(identity)
+    edit(tensors, facts)
+    store.write(identity, tensors, facts)
+    with pytest.raises(ModelFileError, match=r"checkpoint\.safetensors.*delete it to start afresh"):
+        fit(network(), shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=store)
+
+
+def test_facts_of_a_checkpoint_that_are_nested_too_deep_are_refused(tmp_path):
+    store, net = Checkpoint(tmp_path / "checkpoint.safetensors"), network()
+    fit(net, shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=store)
+    identity = read_metadata(store.path)["identity"]
+    tensors, _ = store.read(identity)
+    store.path.write_bytes(to_bytes(tensors, {"identity": identity, "facts": "[" * 100_000}))
+    with pytest.raises(ModelFileError, match="delete it to start afresh"):
+        fit(network(), shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=store)
+
+
+def test_a_named_pipe_in_place_of_a_checkpoint_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "checkpoint.safetensors")
+    store, net = Checkpoint(tmp_path / "checkpoint.safetensors"), network()
+    with pytest.raises(ModelFileError, match=r"is a named pipe, not a file.*delete it to start afresh"):
+        fit(net, shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=store)
 
 
 def test_a_truncated_checkpoint_is_a_clear_error(tmp_path):

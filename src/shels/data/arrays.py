@@ -22,6 +22,10 @@ def from_arrays(
     x: images (n, h, w) or (n, h, w, c), uint8 0-255 or float 0-1; or vectors (n, d). A torch tensor
        (n, c, h, w) is taken as such when c is 1 or 3 and its last axis is not.
     y: (n,) labels of any hashable kind. `classes` fixes their order; by default they are sorted.
+
+    >>> samples = from_arrays(np.zeros((3, 8, 8), np.uint8), ["dog", "cat", "dog"])
+    >>> tuple(samples.inputs.shape), samples.classes, samples.labels.tolist()
+    ((3, 1, 8, 8), ('cat', 'dog'), [1, 0, 1])
     """
     inputs = images_or_vectors(x, origin)
     labels = label_list(y, origin)

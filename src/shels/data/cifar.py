@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import pickle
 import tarfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from shels.data.decoding import MOST_BYTES, bounded_bytes, decoding
 from shels.errors import DataError
 
 Batch: TypeAlias = tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
@@ -48,23 +48,27 @@ def read_batches(files: Sequence[Path]) -> list[Batch]:
     kind = BINARY if files[0].name in (BINARY.archive, *BINARY.batches) else PYTHON
     parse = _binary if kind is BINARY else _pickled
     if len(files) > 1:
-        return [parse(file.read_bytes(), str(file)) for file in files]
+        return [parse(_content(file), str(file)) for file in files]
     members = _archive_members(files[0], kind)
     return [parse(members[name], f"{files[0]}: {name}") for name in kind.batches]
+
+
+def _content(path: Path) -> bytes:
+    with decoding(path, "cannot be read"):
+        return bounded_bytes(path)
 
 
 def _archive_members(path: Path, kind: Kind) -> dict[str, bytes]:
     """Return the batches in an archive, read in one pass and never written to disk."""
     found: dict[str, bytes] = {}
-    try:
-        with tarfile.open(path, "r|gz") as archive:
-            for member in archive:
-                name = Path(member.name).name
-                content = archive.extractfile(member) if name in kind.batches else None
-                if content is not None:
-                    found[name] = content.read()
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is not a whole archive ({error}); fetch it again") from error
+    with decoding(path, "is not a whole archive"), tarfile.open(path, "r|gz") as archive:
+        for member in archive:
+            if archive.offset > MOST_BYTES:
+                raise ValueError(f"it unpacks to more than {MOST_BYTES} bytes")
+            name = Path(member.name).name
+            content = archive.extractfile(member) if name in kind.batches else None
+            if content is not None:
+                found[name] = content.read()
     missing = [name for name in kind.batches if name not in found]
     if missing:
         raise DataError(f"{path} lacks {', '.join(missing)}; fetch it again")
@@ -115,20 +119,6 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def _unpickle_arrays(content: bytes, name: str) -> Any:
-    try:
+    fault = "was refused: a batch may hold arrays and nothing else"
+    with decoding(name, fault, f"use the binary version, {BINARY.archive}"):
         return _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
-    except (
-        pickle.UnpicklingError,
-        ArithmeticError,
-        AttributeError,
-        EOFError,
-        ImportError,
-        LookupError,
-        MemoryError,
-        TypeError,
-        ValueError,
-    ) as error:
-        raise DataError(
-            f"{name} was refused: a batch may hold arrays and nothing else ({error}); "
-            f"use the binary version, {BINARY.archive}"
-        ) from error

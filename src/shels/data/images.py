@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
-import warnings
-import zlib
-from collections.abc import Iterable, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -15,17 +14,50 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shels.data.decoding import decoding
 from shels.data.samples import Samples
 from shels.errors import DataError, MissingDataError, SettingsError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from PIL.Image import Image
 
 SUFFIXES = frozenset([".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".webp", ".tif", ".tiff"])
 DEFAULT_SIDE = 64
 ORIENTATION = 0x0112  # the EXIF tag; values 5-8 turn the image by a quarter
+
+MAX_PIXELS = 50_000_000
+"""Of one image, unless more are allowed: what a decoder unpacks in a second or two."""
+PIXELS_VARIABLE = "SHELS_MAX_PIXELS"
+_allowed: ContextVar[int | None] = ContextVar("allowed pixels", default=None)
+
+
+@contextmanager
+def pixel_limit(most: int) -> Iterator[None]:
+    """Allow images of so many pixels while this lasts, instead of $SHELS_MAX_PIXELS or 50 million.
+
+    >>> with pixel_limit(10**8):
+    ...     max_pixels()
+    100000000
+    """
+    token = _allowed.set(_pixel_count(most, "most"))
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def max_pixels() -> int:
+    """Return how many pixels an image may have: see `pixel_limit`."""
+    chosen, variable = _allowed.get(), os.environ.get(PIXELS_VARIABLE)
+    if chosen is not None or not variable:
+        return chosen or MAX_PIXELS
+    return _pixel_count(int(variable) if variable.isdecimal() else variable, PIXELS_VARIABLE)
+
+
+def _pixel_count(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise SettingsError(f"{name} must be a whole number of pixels, 1 or more, got {value!r}")
+    return value
 
 
 @dataclass(frozen=True)
@@ -39,8 +71,8 @@ class Header:
 
 def check_form(size: int | None, channels: str | None) -> None:
     """Raise unless size and channels are forms that images can be brought to."""
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise SettingsError(f"size must be a whole number of pixels, 1 or more, got {size!r}")
+    if size is not None:
+        _pixel_count(size, "size")
     if channels not in (None, "grey", "rgb"):
         raise SettingsError(unknown_name("channels", channels, ("grey", "rgb")))
 
@@ -68,7 +100,7 @@ def read_pixels(source: Path | IO[bytes], name: object, channels: str, side: int
     from PIL import Image  # noqa: PLC0415
 
     image = decode(source, name)
-    with _naming(name):
+    with usable(name):
         image = to_kind(image, channels)
         if side is not None and image.size != (side, side):
             image = image.resize((side, side), Image.Resampling.BILINEAR)
@@ -77,9 +109,7 @@ def read_pixels(source: Path | IO[bytes], name: object, channels: str, side: int
 
 def read_header(path: Path) -> Header:
     """Return the size and kind of an image file, upright."""
-    from PIL import Image  # noqa: PLC0415
-
-    with _naming(path), Image.open(path) as image:
+    with _opened(path, path) as image:
         width, height = image.size
         if width != height and image.getexif().get(ORIENTATION, 1) >= 5:
             width, height = height, width
@@ -88,11 +118,40 @@ def read_header(path: Path) -> Header:
 
 def decode(source: Path | IO[bytes], name: object) -> Image:
     """Return an image upright with its pixels loaded; an error calls it `name`."""
-    from PIL import Image, ImageOps  # noqa: PLC0415
+    from PIL import ImageOps  # noqa: PLC0415
 
-    with _naming(name), Image.open(source) as image:
+    with _opened(source, name) as image:
         image.load()
         return ImageOps.exif_transpose(image)
+
+
+@contextmanager
+def _opened(source: Path | IO[bytes], name: object) -> Iterator[Image]:
+    """Open an image whose header promises no more pixels than allowed; nothing is decoded yet."""
+    from PIL import Image  # noqa: PLC0415
+
+    if isinstance(source, Path) and not os.path.lexists(source):
+        raise MissingDataError(f"no image file {name}")
+    most = max_pixels()
+    if Image.MAX_IMAGE_PIXELS is not None and most > Image.MAX_IMAGE_PIXELS:
+        Image.MAX_IMAGE_PIXELS = most  # Pillow has a limit of its own, and it is asked to allow more
+    advice = f"more than {most} pixels; make it smaller, or set {PIXELS_VARIABLE} to allow more"
+    with usable(name), ExitStack() as stack:
+        try:
+            image = stack.enter_context(Image.open(source))
+        except Image.DecompressionBombError as error:
+            raise DataError(f"{name} has {advice}") from error
+        width, height = image.size
+        if width * height > most:
+            raise DataError(f"{name} has {width} x {height}, {advice}")
+        if image.format == "EPS":  # Pillow would hand it to another program, which runs what is in it
+            raise DataError(f"{name} is a program for printers; save it as PNG")
+        yield image
+
+
+def usable(name: object) -> AbstractContextManager[None]:
+    """Turn whatever fails while an image is decoded or converted into an error that names it."""
+    return decoding(name, "is not an image that can be used", "repair or remove it")
 
 
 def is_grey(image: Image) -> bool:
@@ -164,8 +223,8 @@ def _common_channels(paths: Sequence[Path], headers: Iterable[Header]) -> str:
 
 def _needed_side(headers: Sequence[Header]) -> int | None:
     sizes = {(header.width, header.height) for header in headers}
-    kept = len(sizes) == 1 and max(max(size) for size in sizes) <= DEFAULT_SIDE
-    return None if kept else DEFAULT_SIDE
+    small = len(sizes) == 1 and max(max(size) for size in sizes) <= DEFAULT_SIDE
+    return None if small else DEFAULT_SIDE
 
 
 def _eight_bits(image: Image) -> Image:
@@ -175,36 +234,8 @@ def _eight_bits(image: Image) -> Image:
     top = 1.0 if image.mode == "F" else 65535.0  # files of 16 bits open as I or I;16
     low, high = float(values.min()), float(values.max())
     if not (low >= 0 and high <= top):
-        raise DataError(
+        raise ValueError(
             f"pixels of mode {image.mode} must lie in 0 to {top:g}, got {low:g} to {high:g}; "
             "save the image with 8 or 16 bits a pixel"
         )
     return Pillow.fromarray(np.round(values * (255 / top)).astype(np.uint8))
-
-
-@contextmanager
-def _naming(name: object) -> Iterator[None]:
-    """Turn whatever a decoder raises into a DataError that names the file."""
-    from PIL import Image  # noqa: PLC0415
-
-    try:
-        with warnings.catch_warnings():
-            # What a decoder only complains of, such as odd metadata, does no harm to the pixels.
-            warnings.simplefilter("ignore", UserWarning)
-            yield
-    except FileNotFoundError as error:
-        raise MissingDataError(f"no image file {name}") from error
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        EOFError,
-        IndexError,
-        KeyError,
-        TypeError,
-        OverflowError,
-        struct.error,
-        zlib.error,
-        Image.DecompressionBombError,
-    ) as error:
-        raise DataError(f"{name} is not an image that can be used ({error}); repair or remove it") from error

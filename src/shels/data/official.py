@@ -8,9 +8,9 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import math
 import struct
 import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from shels.data import cifar, images
+from shels.data.decoding import MOST_BYTES, bounded_bytes, decoding
 from shels.data.own import read_npz, track_groups, whole_set
 from shels.data.samples import DataSet, Samples
 from shels.errors import DataError, MissingDataError
@@ -207,10 +208,8 @@ def _read_idx(name: str, files: Sequence[Path]) -> DataSet:
 
 def _idx_array(path: Path, dimensions: int) -> np.ndarray[Any, Any]:
     """Return the array in an IDX file of unsigned bytes, once its header and length agree."""
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error, struct.error) as error:
-        raise DataError(f"{path} cannot be unpacked ({error}); fetch it again") from error
+    with decoding(path, "cannot be unpacked"):
+        content = _unzipped(path) if path.suffix == ".gz" else bounded_bytes(path)
     start = 4 + 4 * dimensions
     magic = bytes([0, 0, 8, dimensions])
     if content[:4] != magic or len(content) < start:
@@ -219,7 +218,7 @@ def _idx_array(path: Path, dimensions: int) -> np.ndarray[Any, Any]:
             f"it must start with {magic.hex()}, got {content[:4].hex()}"
         )
     shape = struct.unpack(f">{dimensions}I", content[4:start])
-    expected = start + int(np.prod(shape, dtype=np.int64))
+    expected = start + math.prod(shape)
     if len(content) != expected:
         raise DataError(
             f"{path} is damaged: its header says {expected} bytes, it has {len(content)}; fetch it again"
@@ -227,27 +226,31 @@ def _idx_array(path: Path, dimensions: int) -> np.ndarray[Any, Any]:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
+def _unzipped(path: Path) -> bytes:
+    with gzip.open(path) as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it unpacks to more than {MOST_BYTES} bytes")
+    return content
+
+
 def _read_mat(path: Path) -> Samples:
     from scipy.io import loadmat  # noqa: PLC0415
 
-    try:
+    with decoding(path, "is not a whole MATLAB file"):
         arrays = loadmat(path, variable_names=("X", "y"))
-    except (OSError, ValueError, TypeError, KeyError, EOFError, NotImplementedError, zlib.error) as error:
-        raise DataError(f"{path} is not a whole MATLAB file ({error}); fetch it again") from error
-    pixels, labels = arrays.get("X"), arrays.get("y")
-    if pixels is None or labels is None or pixels.ndim != 4 or pixels.dtype != np.uint8:
-        raise DataError(f"{path} must hold X (h, w, 3, n) as uint8 and y (n, 1); fetch it again")
-    labels = labels.ravel()
-    return _samples(pixels.transpose(3, 2, 0, 1), np.where(labels == 10, 0, labels), 10, str(path))
+        pixels, labels = arrays.get("X"), arrays.get("y")
+        if pixels is None or labels is None or pixels.ndim != 4 or pixels.dtype != np.uint8:
+            raise DataError(f"{path} must hold X (h, w, 3, n) as uint8 and y (n, 1); fetch it again")
+        labels = labels.ravel()
+        return _samples(pixels.transpose(3, 2, 0, 1), np.where(labels == 10, 0, labels), 10, str(path))
 
 
 def _inside(path: Path) -> Path | zipfile.Path:
     if path.suffix != ".zip":
         return path
-    try:
+    with decoding(path, "is not a whole zip archive"):
         return zipfile.Path(path)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise DataError(f"{path} is not a whole zip archive ({error}); fetch it again") from error
 
 
 def _training_signs(folder: Path | zipfile.Path, number: int) -> list[tuple[Path | zipfile.Path, int]]:
@@ -264,13 +267,11 @@ def _training_signs(folder: Path | zipfile.Path, number: int) -> list[tuple[Path
 
 
 def _read_csv(path: Path | zipfile.Path) -> list[dict[str, str]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} cannot be read ({error}); fetch it again") from error
-    rows = list(csv.DictReader(io.StringIO(text), delimiter=";"))
+    with decoding(path, "cannot be read"):
+        text = bounded_bytes(path).decode()
+        rows = list(csv.DictReader(io.StringIO(text), delimiter=";"))
     for row in rows:
-        if not (row.get("Filename") and (row.get("ClassId") or "").isdecimal()):
+        if not (row.get("Filename") and _is_number(row.get("ClassId") or "")):
             raise DataError(f"{path}: every line needs a Filename and a ClassId, separated by ';', got {row}")
     return rows
 
@@ -278,21 +279,21 @@ def _read_csv(path: Path | zipfile.Path) -> list[dict[str, str]]:
 def _signs(rows: Sequence[tuple[Path | zipfile.Path, int]], size: int, origin: str) -> Samples:
     pixels = []
     for file, _ in rows:
-        try:
-            content = io.BytesIO(file.read_bytes())
-        except (OSError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-            raise DataError(
-                f"{file} is listed but cannot be read ({error}); unpack the archive again"
-            ) from error
-        pixels.append(images.read_pixels(content, file, "rgb", size))
+        with decoding(file, "is listed but cannot be read", "unpack the archive again"):
+            content = io.BytesIO(bounded_bytes(file))
+        pixels.append(images.read_pixels(content, str(file), "rgb", size))
     labels = torch.tensor([label for _, label in rows])
     return Samples(torch.stack(pixels), labels, tuple(range(SIGN_CLASSES)), origin=origin)
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) < 10
 
 
 def _track(file_name: str) -> int:
     """Return the number of the physical sign: 12 for 00012_00029.ppm."""
     number = file_name.split("_", maxsplit=1)[0]
-    if not number.isdecimal():
+    if not _is_number(number):
         raise DataError(
             f"the training image {file_name} is not called TRACK_FRAME.ppm; unpack the archive again"
         )

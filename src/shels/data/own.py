@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from torch.utils.data import IterableDataset
 
 from shels.data import images
 from shels.data.arrays import from_arrays, images_or_vectors, label_list, positions, sorted_classes
+from shels.data.decoding import decoding, kind_of
 from shels.data.samples import DataSet, Label, Samples
 from shels.errors import DataError, MissingDataError
 
@@ -31,26 +30,40 @@ __all__ = [
 
 PARTS = {"train", "test", "val", "valid"}
 KEYS = "x_train, y_train, x_test, y_test, or x and y"
+_MOST_PACKED = 200
+"""How many times smaller a large array may be packed; real images come to ten times at most."""
 
 
 def npz_arrays(path: Path, only: Sequence[str] | None = None) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays of an .npz file, or of those only these; nothing in it is unpickled."""
-    if not path.is_file():
+    if kind_of(path) != "file":
         raise MissingDataError(f"no file {path}; give the path of an .npz file")
-    try:
-        with path.open("rb") as stream:  # np.load leaves a file open when it cannot be read
-            file = np.load(stream, allow_pickle=False)
-            if not isinstance(file, np.ndarray):
-                return {key: file[key] for key in file.files if only is None or key in only}
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, KeyError, ValueError, TypeError) as error:
-        if "Object arrays" in str(error):
-            raise DataError(
-                f"{path} holds an array of Python objects, which is never unpickled; save inputs as numbers "
-                "of one shape and labels with np.array(labels, dtype=str)"
-            ) from error
-        why = "it is no zip archive" if "pickle" in str(error) else str(error)
-        raise DataError(f"{path} is not a whole .npz file ({why}); write it again with np.savez") from error
-    raise DataError(f"{path} holds one bare array; write {KEYS} with np.savez")
+    with decoding(path, "is not a whole .npz file", "write it again with np.savez"), path.open("rb") as file:
+        try:
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise DataError(f"{path} holds one bare array; write {KEYS} with np.savez")
+            return {key: _member(archive, key, path) for key in archive.files if only is None or key in only}
+        except ValueError as error:
+            if "Object arrays" in str(error):
+                raise DataError(
+                    f"{path} holds an array of Python objects, which is never unpickled; save inputs as "
+                    "numbers of one shape and labels with np.array(labels, dtype=str)"
+                ) from error
+            if "pickle" in str(error):  # numpy's last resort for what it does not know
+                raise ValueError("it is no zip archive") from error
+            raise
+
+
+def _member(archive: Any, key: str, path: Path) -> np.ndarray[Any, Any]:
+    """Return one array of an .npz file, unless it is none or an archive bomb."""
+    info = next(each for each in archive.zip.infolist() if each.filename in (key, f"{key}.npy"))
+    if info.file_size > max(_MOST_PACKED * info.compress_size, 2**28):
+        raise DataError(f"{path}: {key!r} would unpack to {info.file_size} bytes of next to nothing")
+    value = archive[key]
+    if not isinstance(value, np.ndarray):
+        raise DataError(f"{path}: {key!r} is no array; write {KEYS} with np.savez")
+    return value
 
 
 def read_npz(path: str | Path, classes: Sequence[Label] | None = None) -> DataSet:
@@ -116,7 +129,7 @@ def read_images(
     """
     files: list[Path] = []
     for path in map(Path, paths):
-        found = _image_files(path) if path.is_dir() else [path]
+        found = _image_files(path) if kind_of(path) == "folder" else [path]
         if not found:
             raise DataError(f"no image in the folder {path}; looked for {_suffixes()}")
         files += found
@@ -176,11 +189,11 @@ def _with_tracks(samples: Samples, track: Any) -> Samples:
 
 
 def _subfolders(path: Path) -> dict[str, Path]:
-    if not path.is_dir():
+    if kind_of(path) != "folder":
         raise MissingDataError(
             f"no folder {path}; give a folder that holds a folder of images for each class"
         )
-    return {item.name: item for item in sorted(path.iterdir()) if item.is_dir() and not _hidden(item.name)}
+    return {item.name: item for item in sorted(path.iterdir()) if item.is_dir() and not hidden(item.name)}
 
 
 def _class_files(path: Path) -> list[tuple[str, Path]]:
@@ -199,11 +212,12 @@ def _class_files(path: Path) -> list[tuple[str, Path]]:
 
 
 def _image_files(folder: Path) -> list[Path]:
-    below = (p for p in folder.rglob("*") if not any(map(_hidden, p.relative_to(folder).parts)))
+    below = (p for p in folder.rglob("*") if not any(map(hidden, p.relative_to(folder).parts)))
     return sorted(p for p in below if images.is_image(p) and p.is_file())
 
 
-def _hidden(name: str) -> bool:
+def hidden(name: str) -> bool:
+    """Tell whether a file or folder is no data: the system's own, or what archives leave behind."""
     return name.startswith(".") or name == "__MACOSX"
 
 
@@ -216,7 +230,8 @@ def _item(item: Any, name: str) -> tuple[Tensor, Any]:
         raise DataError(f"{name} must be a pair (image, label), got {type(item).__name__}")
     image, label = item
     if hasattr(image, "convert"):  # a PIL image
-        return images.to_tensor(images.to_kind(image, "grey" if images.is_grey(image) else "rgb")), label
+        with images.usable(name):
+            return images.to_tensor(images.to_kind(image, "grey" if images.is_grey(image) else "rgb")), label
     if not isinstance(image, Tensor | np.ndarray) or image.ndim not in (1, 2, 3):
         shape = f" of shape {tuple(image.shape)}" if hasattr(image, "shape") else ""
         raise DataError(

@@ -22,6 +22,11 @@ class Samples:
     labels: (n,) int64, positions in `classes`.
     groups: (n,) int64 or None: samples of one group (the frames of one traffic sign) are never split.
     origin: what an error calls them, usually the file or folder.
+
+    >>> samples = Samples(torch.eye(4), torch.tensor([0, 1, 1, 2]), ("cat", "dog", "bee"))
+    >>> some = samples.only(["bee", "dog"])
+    >>> len(some), some.labels.tolist(), some.classes
+    (3, [1, 1, 0], ('bee', 'dog'))
     """
 
     inputs: Tensor

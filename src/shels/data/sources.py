@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shels.data import official, own
+from shels.data.decoding import kind_of
 from shels.data.images import check_form, conform
 from shels.data.samples import DataSet
 from shels.errors import DataError, MissingDataError, SettingsError, unknown_name
@@ -205,13 +206,17 @@ def load(
 
     A Path, or text that is no name of a set, is a path. size and channels give images their form.
     Data without a test part get an empty one.
+
+    >>> data = load("digits", size=16)
+    >>> tuple(data.train.inputs.shape), data.test.classes
+    ((1257, 1, 16, 16), (0, 1, 2, 3, 4, 5, 6, 7, 8, 9))
     """
     path = Path(spec).expanduser()
     if isinstance(spec, str) and spec in NAMED:
         return _conformed(load_named(spec, data_dir, size), None, channels)
-    if path.is_dir():
+    if kind_of(path) == "folder":
         return own.read_folder(path, size, channels)
-    if path.is_file():
+    if kind_of(path) == "file":
         if path.suffix.lower() != ".npz":
             raise DataError(
                 f"{path} is neither an .npz file nor a folder; give one of these, or a data set's name"

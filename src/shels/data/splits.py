@@ -54,6 +54,10 @@ def hold_out(samples: Samples, share: float, seed: int) -> tuple[Tensor, Tensor]
 
     Of each class of two or more, about `share` is held out: at least one sample, never all. Samples
     with groups are held out by whole groups. Both (n,) int64, sorted, disjoint, together everything.
+
+    >>> samples = Samples(torch.eye(6), torch.tensor([0, 0, 0, 1, 1, 1]), ("cat", "dog"))
+    >>> [len(part) for part in hold_out(samples, 0.3, seed=0)]
+    [4, 2]
     """
     return hold_out_labels(samples.labels, samples.groups, share, seed)
 
@@ -71,7 +75,11 @@ def hold_out_labels(labels: Tensor, groups: Tensor | None, share: float, seed: i
 
 
 def draw_classes(classes: Sequence[Label], known_count: int, seed: int) -> ClassSplit:
-    """Return a random choice of known classes; the others are novel."""
+    """Return a random choice of known classes; the others are novel.
+
+    >>> draw_classes(["ant", "bee", "cat", "dog"], 3, seed=0)
+    ClassSplit(known=('dog', 'ant', 'bee'), novel=('cat',))
+    """
     if not 2 <= known_count < len(classes):
         raise SettingsError(
             f"the number of known classes must be 2 to {len(classes) - 1} of the {len(classes)}, "
@@ -88,6 +96,9 @@ def exact_classes(
     """Return the split with exactly these classes; where one list is None, it takes the rest.
 
     A name may be text: "3" finds the class 3. With both lists, classes in neither are left out.
+
+    >>> exact_classes(range(5), known=["0", 3])
+    ClassSplit(known=(0, 3), novel=(1, 2, 4))
     """
     if known is None and novel is None:
         raise SettingsError("name the known classes, the novel ones, or both")

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from shels import runtime
+from shels.config.checks import require
 from shels.data import images, own
 from shels.data.arrays import images_or_vectors, label_list
+from shels.data.decoding import kind_of
 from shels.data.samples import Label, Samples, check_inputs
 from shels.data.splits import ClassSplit
 from shels.errors import DataError, MissingDataError, SettingsError
@@ -66,6 +68,11 @@ def paper_stream(
 
     A novel class counts as known after its batch; after the last one come `known_epochs` batches of all.
     A batch holds random samples of its classes, none twice: `batch_size`, or all where there are fewer.
+
+    >>> from shels.data.sources import load
+    >>> stream = paper_stream(load("digits").test, (0, 1), (2,), batch_size=5, seed=0, known_epochs=1)
+    >>> [(batch.name, batch.phase, len(batch)) for batch in stream]
+    [('paper-0-0001', 'known', 5), ('paper-0-0002', 'novel', 5), ('paper-0-0003', 'known', 5)]
     """
     pools = _pools(test, known, novel)
     _whole("batch_size", batch_size, 1)
@@ -127,13 +134,13 @@ def read_stream(
     path = Path(path)
     images.check_form(size, channels)
     _whole("batch_size", batch_size, 1)
-    if path.is_dir():
+    if kind_of(path) == "folder":
         entries = _entries(path)
         return (
             _read_folder(entry, size, channels) if entry.is_dir() else next(_read_npz(entry, channels))
             for entry in entries
         )
-    if not path.exists():
+    if not kind_of(path):
         raise MissingDataError(f"there is no stream {path}; give a directory of batches or an .npz file")
     if not _is_npz(path):
         raise DataError(
@@ -185,7 +192,7 @@ def _batch(name: str, test: Samples, rows: Tensor, phase: str) -> StreamBatch:
 
 def _entries(path: Path) -> list[Path]:
     """Return what is a batch in a directory, in name order; anything else in it is refused."""
-    entries = [entry for entry in path.iterdir() if not _hidden(entry.name)]
+    entries = [entry for entry in path.iterdir() if not own.hidden(entry.name)]
     strange = [entry for entry in entries if not entry.is_dir() and not _is_npz(entry)]
     if strange:
         raise DataError(
@@ -203,11 +210,7 @@ def _name_order(entry: Path) -> tuple[list[str | int], str]:
 
 
 def _is_npz(path: Path) -> bool:
-    return path.is_file() and path.suffix.lower() == ".npz"
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith(".") or name == "__MACOSX"
+    return kind_of(path) == "file" and path.suffix.lower() == ".npz"
 
 
 def _read_folder(folder: Path, size: int | None, channels: str | None) -> StreamBatch:
@@ -259,11 +262,10 @@ def _in_channels(inputs: Tensor, channels: str | None, origin: str) -> Tensor:
     """Return images with these channels; vectors stay, for the model to accept or refuse."""
     if inputs.ndim != 4 or channels is None:
         return inputs
-    nobody = torch.zeros(len(inputs), dtype=torch.int64)
-    return images.conform(Samples(inputs, nobody, ("",), origin=origin), None, channels).inputs
+    unlabelled = torch.zeros(len(inputs), dtype=torch.int64)
+    return images.conform(Samples(inputs, unlabelled, ("",), origin=origin), None, channels).inputs
 
 
 def _whole(name: str, value: object, low: int, why: str = "") -> None:
     ok = isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= low
-    if not ok:
-        raise SettingsError(f"{name} must be a whole number, {low} or more{why}, got {value!r}")
+    require(ok, name, f"a whole number, {low} or more{why}", value)

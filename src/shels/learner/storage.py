@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,14 @@ from shels.config import Settings, from_dict, to_dict
 from shels.data.preparation import Preparation
 from shels.detection.drift import ImageStatistics
 from shels.detection.protocol import Detector, StoredParts
-from shels.errors import ModelFileError, ShelsError
-from shels.files import read_tensors, to_bytes, write_whole
+from shels.errors import ModelFileError
+from shels.files import read_tensors, require_regular, to_bytes, write_whole
+from shels.learner import tables
 from shels.learner.pairing import detector_beside
 from shels.learner.versions import is_home, resolve
-from shels.model.chains import describe, rebuild
-from shels.model.networks import Network, attach_head
+from shels.model.chains import describe, unset
+from shels.model.networks import Network, outline
+from shels.schema import check_tensors
 
 FORMAT, VERSION = "shels-model", 2
 _PARTS = ("network", "preparation", "detector", "memory", "projection")
@@ -87,32 +88,50 @@ def load(directory: Path, device: torch.device) -> Fields:
     directory = resolve(directory)
     document = _read_document(directory)
     try:
+        tables.check_document(document)
         files = document["files"]
         parts = {part: _read_part(directory, part, files[part]) for part in _PARTS}
         sums = [_read_part(directory, _CLASS, digest) for digest in files[_CLASS]]
-        settings = from_dict(document["settings"])
-        network = _network(document, parts["network"])
-        network.to(device)
-        return {
-            "network": network,
-            "classes": tuple(document["classes"]),
-            "taught": tuple(document["taught"]),
-            "detector": _detector(document, parts, sums, settings, network),
-            "preparation": _preparation(document, parts["preparation"]).to(device),
-            "statistics": _statistics(parts["preparation"]),
-            "settings": settings,
-            "memory": {name: value.to(device) for name, value in parts["memory"].items()},
-            "seed": document["seed"],
-            "temperature": _positive(document["temperature"]),
-            "novel_label": document["novel_label"],
-            "report": dict(document["report"]),
-        }
-    except ModelFileError:
-        raise
-    except (ShelsError, LookupError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        return _fields(document, parts, sums, device)
+    except ModelFileError as error:
+        if str(directory) in str(error):
+            raise
+        raise ModelFileError(f"{directory}: {error}") from error
+    except Exception as error:
         raise ModelFileError(
             f"{directory / 'model.json'} does not describe a model: {_first_line(error)}"
         ) from error
+
+
+def _fields(
+    document: dict[str, Any],
+    parts: dict[str, dict[str, Tensor]],
+    sums: list[dict[str, Tensor]],
+    device: torch.device,
+) -> Fields:
+    """Return the fields of a learner from its files, once all of them are as their tables say."""
+    settings = from_dict(document["settings"])
+    network = _network(document, parts["network"]).to(device)
+    shape, classes = tuple(document["preparation"]["shape"]), document["classes"]
+    model = tables.Model.of(network, settings, shape, len(classes))
+    tables.check_preparation(model, parts["preparation"])
+    tables.check_memory(model, parts["memory"])
+    tables.check_detector(model, parts["detector"], parts["projection"], sums)
+    detector = _detector(document, parts, sums, settings, network)
+    return {
+        "network": network,
+        "classes": tuple(classes),
+        "taught": tuple(document["taught"]),
+        "detector": detector,
+        "preparation": _preparation(document, parts["preparation"]).to(device),
+        "statistics": _statistics(parts["preparation"]),
+        "settings": settings,
+        "memory": {name: value.to(device) for name, value in parts["memory"].items()},
+        "seed": document["seed"],
+        "temperature": float(document["temperature"]),
+        "novel_label": document["novel_label"],
+        "report": dict(document["report"]),
+    }
 
 
 def _document(learner: Fields, files: dict[str, Any]) -> dict[str, Any]:
@@ -151,17 +170,12 @@ def _tensors(learner: Fields) -> dict[str, Any]:
 
 
 def _network(document: dict[str, Any], weights: dict[str, Tensor]) -> Network:
-    body = rebuild(document["network"])
+    """Return the network; it gets memory once the stored weights are known to fit its description."""
     shape = tuple(document["preparation"]["shape"])
     head = document["settings"]["network"]["head"]
-    network = attach_head(body, shape, head, len(document["taught"]), seed=0)
-    own = network.state_dict()
-    for name in own.keys() | weights.keys():
-        theirs = tuple(weights[name].shape) if name in weights else "missing"
-        ours = tuple(own[name].shape) if name in own else "not in the network"
-        if theirs != ours:
-            raise ModelFileError(f"the network file: {name} is {theirs}, model.json says {ours}")
-    network.load_state_dict(weights)
+    network = outline(document["network"], shape, head, len(document["taught"]))
+    check_tensors(weights, tables.network_table(network), {}, "the network file")
+    unset(network, "cpu").load_state_dict(weights)
     return network.eval()
 
 
@@ -172,36 +186,22 @@ def _detector(
     settings: Settings,
     network: Network,
 ) -> Detector:
-    thresholds, classes = document["thresholds"], document["classes"]
-    if len(set(classes)) != len(classes) or len(thresholds) != len(classes):
-        raise ModelFileError(f"model.json has {len(thresholds)} thresholds for the classes {classes}")
-    if not all(isinstance(value, int | float) and math.isfinite(value) for value in thresholds):
-        raise ModelFileError(f"model.json: thresholds must be finite numbers, got {thresholds}")
-    device = network.head.weight.device
-    memory = {name: value.to(device) for name, value in parts["memory"].items()}
-    entry, context = detector_beside(network, memory, settings, tuple(classes))
-    return entry.load(context, StoredParts(parts["detector"], parts["projection"], sums))
+    memory = {name: value.to(network.head.weight.device) for name, value in parts["memory"].items()}
+    entry, context = detector_beside(network, memory, settings, tuple(document["classes"]))
+    found = entry.load(context, StoredParts(parts["detector"], parts["projection"], sums))
+    stated = torch.tensor(document["thresholds"], dtype=torch.float64)
+    if not torch.allclose(found.thresholds.cpu().double(), stated, rtol=1e-5, atol=1e-7):
+        raise ModelFileError("model.json has other thresholds than the detector file")
+    return found
 
 
 def _preparation(document: dict[str, Any], parts: dict[str, Tensor]) -> Preparation:
     said = document["preparation"]
-    mean, sd = parts.get("mean"), parts.get("sd")
-    shape = tuple(said["shape"])
-    if said["image_fit"] not in ("resize", "pad"):
-        raise ModelFileError(f"model.json: image_fit must be resize or pad, got {said['image_fit']!r}")
-    if any(value is not None and value.shape != shape[:1] for value in (mean, sd)):
-        raise ModelFileError(f"the preparation file: mean and sd do not fit inputs of shape {shape}")
-    return Preparation(shape, said["image_fit"], mean, sd)
+    return Preparation(tuple(said["shape"]), said["image_fit"], parts.get("mean"), parts.get("sd"))
 
 
 def _statistics(parts: dict[str, Tensor]) -> ImageStatistics | None:
     return ImageStatistics(parts["look/low"], parts["look/high"]) if "look/low" in parts else None
-
-
-def _positive(value: object) -> float:
-    if not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ModelFileError(f"model.json: temperature must be a number over 0, got {value!r}")
-    return float(value)
 
 
 def _first_line(error: Exception) -> str:
@@ -210,6 +210,7 @@ def _first_line(error: Exception) -> str:
 
 def _read_document(directory: Path) -> dict[str, Any]:
     path = directory / "model.json"
+    require_regular(path)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -224,7 +225,11 @@ def _read_document(directory: Path) -> dict[str, Any]:
             f"{path} has format version {document.get('format_version')!r}, this shels ({__version__}) reads "
             f"{VERSION}; use the shels that wrote it ({document.get('shels_version')})"
         )
-    if signed(document) != document:
+    try:
+        genuine = signed(document) == document
+    except RecursionError as error:
+        raise ModelFileError(f"{path} is damaged: it is nested too deep") from error
+    if not genuine:
         raise ModelFileError(f"{path} was edited or damaged: its checksum differs; save the model again")
     return document
 

@@ -33,6 +33,22 @@ _LAYERS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     "Dropout2d": (nn.Dropout2d, ("p",)),
     "Identity": (nn.Identity, ()),
 }
+_SIZE, _WINDOW, _DEPTH = range(1, 2**24), range(1, 2**14), range(-4, 5)
+# What each argument may be: a range of whole numbers, or of pairs of them, or one of a few other values.
+_RANGES: dict[str, tuple[range, tuple[object, ...]]] = {
+    **dict.fromkeys(("in_channels", "out_channels", "in_features", "out_features"), (_SIZE, ())),
+    **dict.fromkeys(("kernel_size", "stride", "dilation"), (_WINDOW, ())),
+    "padding": (range(2**14), ("same", "valid")),
+    "output_size": (_WINDOW, (None,)),
+    "divisor_override": (_SIZE, (None,)),
+    **dict.fromkeys(("start_dim", "end_dim"), (_DEPTH, ())),
+    **dict.fromkeys(("ceil_mode", "count_include_pad", "bias"), (range(0), (True, False))),
+    "return_indices": (range(0), (False,)),
+}
+_PAIRS = {"kernel_size", "stride", "dilation", "padding", "output_size"}
+_MOST_VALUES = 2**27
+"""What a chain may make of one sample in any layer: half a gigabyte."""
+_MOST_LAYERS = 1000
 _KEEPS_FEATURES = {"MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "AdaptiveMaxPool2d"}
 _KEEPS_FEATURES |= {"Flatten", "Dropout", "Dropout2d", "Identity"}
 
@@ -74,6 +90,8 @@ def shapes(body: nn.Sequential, shape: Shape) -> list[Shape]:
     out = []
     for layer in flat(body):
         shape = _shape_after(layer, shape)
+        if math.prod(shape[1:]) > _MOST_VALUES:
+            raise ValueError(f"{layer} would make {shape[1:]} of one sample, more than fits into memory")
         out.append(shape)
     return out
 
@@ -133,16 +151,18 @@ def describe(chain: nn.Sequential) -> list[dict[str, Any]]:
 
 
 def rebuild(description: Sequence[dict[str, Any]], device: str = "cpu") -> nn.Sequential:
-    """Return the chain that `describe` told of, its weights unset.
+    """Return the chain that `describe` told of, its weights unset; every number in it is checked first.
 
-    >>> rebuild([{"kind": "Linear", "in_features": 4, "out_features": 8, "bias": True}, {"kind": "ReLU"}])
+    >>> rebuild([{"kind": "Linear", "in_features": 2, "out_features": 3, "bias": True}, {"kind": "ReLU"}])
     Sequential(
-      (0): Linear(in_features=4, out_features=8, bias=True)
+      (0): Linear(in_features=2, out_features=3, bias=True)
       (1): ReLU()
     )
     """
+    if not isinstance(description, Sequence) or len(description) > _MOST_LAYERS:
+        raise ArchitectureError(f"a chain must be a list of at most {_MOST_LAYERS} layers")
     with torch.device("meta"):
-        layers = [_rebuild_layer(dict(item)) for item in description]
+        layers = [_rebuild_layer(item) for item in description]
     return unset(nn.Sequential(*layers), device)
 
 
@@ -191,11 +211,36 @@ def _describe_layer(layer: nn.Module) -> dict[str, Any]:
 
 
 def _rebuild_layer(item: dict[str, Any]) -> nn.Module:
-    kind = item.pop("kind", None)
-    if kind not in _LAYERS:
+    kind = item.get("kind") if isinstance(item, dict) else None
+    if not isinstance(kind, str) or kind not in _LAYERS:
         raise ArchitectureError(unknown_name("layer", kind, _LAYERS))
-    options = {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}
+    make, names = _LAYERS[kind]
+    options = {key: value for key, value in item.items() if key != "kind"}
+    odd = [f"{key} is {value!r:.60}" for key, value in options.items() if not _allowed(key, value)]
+    lacking = [f"{name} is missing" for name in names if name not in options]
+    if odd or lacking:
+        raise ArchitectureError(f"layer {kind} cannot be made from {options!r:.200}: {(odd + lacking)[0]}")
     try:
-        return _LAYERS[kind][0](**options)
+        return make(**{key: tuple(v) if isinstance(v, list) else v for key, v in options.items()})
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ArchitectureError(f"layer {kind} cannot be made from {item}: {error}") from error
+        raise ArchitectureError(f"layer {kind} cannot be made from {options}: {error}") from error
+
+
+def _allowed(name: str, value: object) -> bool:
+    """Tell whether a layer's argument may have this value."""
+    if name == "p":
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    if name not in _RANGES:
+        return False
+    numbers, others = _RANGES[name]
+    if isinstance(value, list | tuple):
+        return (
+            name in _PAIRS and len(value) == 2 and all(_one_allowed(each, numbers, others) for each in value)
+        )
+    return _one_allowed(value, numbers, others)
+
+
+def _one_allowed(value: object, numbers: range, others: tuple[object, ...]) -> bool:
+    if isinstance(value, bool | str) or value is None:
+        return value in others
+    return isinstance(value, int) and value in numbers

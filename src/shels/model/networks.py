@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -41,10 +41,19 @@ MOST_SHARED = 2048
 
 def pooled(maps: Tensor) -> Tensor:
     """Return feature maps as rows of at most 2048 values, averaged over neighbours where there are more."""
-    if maps.ndim == 4 and maps.shape[1:].numel() > MOST_SHARED:
-        side = max(1, int((MOST_SHARED / maps.shape[1]) ** 0.5))
-        maps = F.adaptive_avg_pool2d(maps, (min(side, maps.shape[2]), min(side, maps.shape[3])))
+    if maps.ndim == 4:
+        sides = pooled_sides(tuple(maps.shape[1:]))
+        maps = maps if sides == tuple(maps.shape[2:]) else F.adaptive_avg_pool2d(maps, sides)
     return maps.flatten(1)
+
+
+def pooled_sides(shape: Shape) -> tuple[int, int]:
+    """Return height and width to which maps (channels, height, width) are averaged: 2048 values at most."""
+    channels, height, width = shape
+    if channels * height * width <= MOST_SHARED:
+        return height, width
+    side = max(1, int((MOST_SHARED / channels) ** 0.5))
+    return min(side, height), min(side, width)
 
 
 class Network(nn.Module):
@@ -117,6 +126,13 @@ def from_chain(chain: nn.Sequential, shape: Shape, head: str, classes: int, seed
     body = rebuild(describe(chain))
     body.load_state_dict(flat(chain).state_dict())
     return attach_head(body, shape, head, classes, seed)
+
+
+def outline(description: Sequence[dict[str, Any]], shape: Shape, head: str, classes: int) -> Network:
+    """Return the network that a description tells of, without memory for its weights, to compare first."""
+    body = rebuild(description, device="meta")
+    with torch.device("meta"):
+        return Network(body, _HEADS[head](feature_count(body, shape), classes))
 
 
 def attach_head(body: nn.Sequential, shape: Shape, head: str, classes: int, seed: int) -> Network:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,6 +16,18 @@ from torch import Tensor
 
 from shels.errors import ModelFileError
 from shels.files import read_metadata, read_tensors, to_bytes, write_whole
+from shels.schema import (
+    FINITE,
+    NOT_NEGATIVE,
+    Spec,
+    Table,
+    check_tensors,
+    listed,
+    number,
+    or_none,
+    record,
+    whole,
+)
 
 Params: TypeAlias = dict[str, Tensor]
 """A network's parameters by name."""
@@ -28,6 +42,20 @@ class Check:
     training_loss: float
     validation_loss: float | None
     validation_accuracy: float | None
+
+
+_LOSS = number(-1e30, 1e30)
+CHECK = record(
+    {
+        "step": whole(0),
+        "epoch": number(0, 1e12),
+        "training_loss": _LOSS,
+        "validation_loss": or_none(_LOSS),
+        "validation_accuracy": or_none(number(0, 1)),
+    }
+)
+"""A `Check` as it is stored, here and in models."""
+_FACTS = record({"step": whole(1), "seconds": number(0, 1e12), "checks": listed(CHECK, least=1)})
 
 
 @dataclass(frozen=True)
@@ -46,20 +74,34 @@ class Checkpoint:
 
     def read(self, identity: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Return the stored state, or None where there is none; another training's is refused."""
-        if not self.path.exists():
+        if not os.path.lexists(self.path):
             return None
-        try:
+        with self._damage():
             metadata = read_metadata(self.path)
             facts = json.loads(metadata.get("facts", "null"))
             tensors = read_tensors(self.path)
-        except (ModelFileError, ValueError) as error:
-            raise ModelFileError(f"{error}; delete it to start afresh") from error
         if metadata.get("identity") != identity:
             raise ModelFileError(
                 f"{self.path} belongs to a training with other data, settings or seed; "
                 "delete it to start afresh, or choose another output folder"
             )
         return tensors, facts
+
+    def check(self, tensors: dict[str, Tensor], facts: Any, table: Table) -> None:
+        """Raise unless a stored state can be taken up: these tensors, steps and seconds, a list of checks."""
+        with self._damage():
+            check_tensors(tensors, table, {}, str(self.path))
+            _FACTS(facts, f"{self.path}: facts")
+            if facts["step"] != facts["checks"][-1]["step"]:
+                raise ModelFileError(f"{self.path}: the last check is not that of step {facts['step']}")
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (ModelFileError, ValueError, RecursionError) as error:
+            told = str(error) if str(self.path) in str(error) else f"{self.path} is damaged: {error}"
+            raise ModelFileError(f"{told}; delete it to start afresh") from error
 
 
 def fingerprint(about: Any, tensors: Iterable[Tensor]) -> str:
@@ -120,6 +162,7 @@ class RunState:
         if found is None:
             return False
         tensors, facts = found
+        store.check(tensors, facts, self._table())
         self.step, self.seconds = facts["step"], facts["seconds"]
         self.checks = [Check(**check) for check in facts["checks"]]
         for name, value in self.params.items():
@@ -128,3 +171,15 @@ class RunState:
             for kind, values in self.moments.items():
                 values[name].copy_(tensors[f"optimiser/{kind}/{name}"])
         return True
+
+    def _table(self) -> dict[str, Spec]:
+        """Return what a checkpoint of this run must hold: parameters, the best ones, and moments."""
+        out: dict[str, Spec] = {}
+        for name, value in self.params.items():
+            dims = " ".join(map(str, value.shape))
+            same = Spec(dims, FINITE, (value.dtype,))
+            out |= {f"params/{name}": same, f"best/{name}": same}
+            for kind in self.moments:
+                rule = NOT_NEGATIVE if kind == "exp_avg_sq" else FINITE  # a mean of squares
+                out[f"optimiser/{kind}/{name}"] = Spec(dims, rule, (value.dtype,))
+        return out

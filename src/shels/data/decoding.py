@@ -1,0 +1,59 @@
+"""Files of others: whatever a decoder makes of a damaged one, a DataError comes out, in bounded memory."""
+
+from __future__ import annotations
+
+import stat
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from shels.errors import DataError, ShelsError
+from shels.files import require_regular
+
+MOST_BYTES = 2**30
+"""What a file of an official set may unpack to; the largest has a fifth of it. More is an archive bomb."""
+
+
+@contextmanager
+def decoding(name: object, fault: str, advice: str = "fetch it again") -> Iterator[None]:
+    """Turn whatever is raised while a file is decoded into a DataError: NAME FAULT (why); ADVICE.
+
+    Decoders raise anything on damaged input, so everything is caught here and nowhere else. What they only
+    complain of, such as odd metadata, does no harm. A path that is no plain file is never opened.
+
+    >>> with decoding("a.mat", "is not a whole MATLAB file"):
+    ...     raise NotImplementedError("HDF reader")
+    Traceback (most recent call last):
+    shels.errors.DataError: a.mat is not a whole MATLAB file (HDF reader); fetch it again
+    """
+    try:
+        if isinstance(name, Path):
+            require_regular(name, DataError)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except ShelsError:
+        raise
+    except Exception as error:
+        raise DataError(f"{name} {fault} ({str(error) or type(error).__name__}); {advice}") from error
+
+
+def kind_of(path: Path) -> Literal["file", "folder", ""]:
+    """Return what is at a path; nothing where there is none, or where no path can be called so."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return ""
+    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else ""
+
+
+def bounded_bytes(path: Path | zipfile.Path) -> bytes:
+    """Return a file's content, or that of an archive's member, unless it is longer than any official one."""
+    size = path.stat().st_size if isinstance(path, Path) else path.root.getinfo(path.at).file_size
+    if size > MOST_BYTES:
+        raise ValueError(f"it would unpack to {size} bytes")
+    content: bytes = path.read_bytes()
+    return content
