@@ -1,4 +1,4 @@
-"""Gaussians: all that is kept of a class is its count, mean and scatter on features that stay as they are.
+"""Gaussians: a class is its count, mean and scatter on features that stay as they are.
 
 The sums are exact: classes may come in any order and be taken out again, with the same result.
 """
@@ -13,8 +13,6 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from shels.model.head import unit
-
 _ENOUGH_FOR_DIRECTIONS = 10_000
 _ROOM = 2**24
 """Numbers that are held at once where many rows are compared with many classes: 64 MiB."""
@@ -22,7 +20,7 @@ _ROOM = 2**24
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What is kept of one class: count, mean (r,) and scatter (r, r), the outer products of deviations."""
+    """All that stays of one class: count, mean (r,) and scatter (r, r), the outer products of deviations."""
 
     count: int
     mean: Tensor
@@ -55,19 +53,25 @@ class Projection:
     def fit(cls, features: Tensor, most: int) -> Self:
         """Return the projection on the main directions of features (n, s), at most `most` of them."""
         step = -(-len(features) // _ENOUGH_FOR_DIRECTIONS)
-        rows = unit(features[::step]).double()
+        rows = _unit(features[::step]).double()
         centre = rows.mean(dim=0)
         values, vectors = _main_directions(rows - centre)
-        kept = int((values > values[0].clamp(min=0) * 1e-9).sum().clamp(min=1, max=most))
-        return cls(centre.float(), vectors[:, :kept].float().contiguous())
+        used = int((values > values[0].clamp(min=0) * 1e-9).sum().clamp(min=1, max=most))
+        return cls(centre.float(), vectors[:, :used].float().contiguous())
 
     def __call__(self, features: Tensor) -> Tensor:
         """Return features in the projection: (n, s) -> (n, r)."""
-        return unit(features) @ self.directions - self._offset
+        return _unit(features) @ self.directions - self._offset
 
     @cached_property
     def _offset(self) -> Tensor:
         return self.centre @ self.directions
+
+
+def _unit(rows: Tensor) -> Tensor:
+    """Scale rows to length 1; a row of zeros stays as it is. No gradient flows here, so this may be short."""
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / lengths.clamp(min=torch.finfo(lengths.dtype).tiny)
 
 
 def _main_directions(centred: Tensor) -> tuple[Tensor, Tensor]:

@@ -50,7 +50,7 @@ _SCORE = "score/"
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What a detector beside a learner's naming keeps of the known classes.
+    """What a detector beside a learner's naming remembers of the known classes.
 
     means: (classes, d), each class's mean high-level feature. classes_then: (classes,), how many classes were
     known when each threshold was set. shared_width: how many shared features there are.
@@ -73,8 +73,8 @@ class Known:
 class ScoreDetector(Detector):
     """Verdicts by a score.
 
-    naming, known: how the learner names classes, and what is kept of them; None both where SHELS's score
-    names classes itself. moves: see `Context`. calibration: None before `calibrated`.
+    naming, known: how the learner names classes, and what stays of them; None both where SHELS's score names
+    classes itself. moves: see `Context`. calibration: None before `calibrated`.
     """
 
     score: Score
@@ -283,7 +283,7 @@ class ScoreDetector(Detector):
         return scores
 
     def places(self, features: Views) -> Places:
-        """Find where samples and known classes lie among high-level features of length 1."""
+        """Find where samples and known classes lie on high-level features of length 1."""
         rows = torch.nn.functional.normalize(features.high)
         means = self.score.head.weight if self.moves or self.known is None else self.known.means
         scale = rows.std(dim=0).clamp(min=1e-3).mean()
@@ -293,7 +293,7 @@ class ScoreDetector(Detector):
     # Storing ----------------------------------------------------------------------------------------------
 
     def tensors(self) -> StoredParts:
-        """Give thresholds and scores, and what is kept of the classes."""
+        """Give thresholds and scores, and what is remembered of the classes."""
         out: Tensors = {"thresholds": self.thresholds, "calibration": self._calibration.scores}
         if self.known is None:
             return StoredParts(out, {}, [])

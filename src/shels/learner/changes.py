@@ -185,7 +185,9 @@ def _taught(
     return Taking(lesson if isinstance(lesson, Lesson) else None, finish)
 
 
-def _detector(learner: Learner, new: Learner, method: Method, training: Samples, apart: Samples) -> Detector:
+def _detector(
+    learner: Learner, new: Learner, method: Method, training: Samples, held_out: Samples
+) -> Detector:
     """Let the detector know the class too, from samples of it that were held out."""
 
     def stored() -> Labelled:
@@ -195,7 +197,7 @@ def _detector(learner: Learner, new: Learner, method: Method, training: Samples,
     return learner.detector.with_class(
         NewClass(
             lambda: new.views(training.inputs),
-            held_out=new.views(apart.inputs),
+            held_out=new.views(held_out.inputs),
             naming=method.naming(new.network, new.memory),
             head=Head.of(new.network.head) if method.grows_head else None,
             stored=stored if method.stores == "old data" else None,
