@@ -23,7 +23,7 @@ from shels.agent.home import Home
 from shels.agent.proposals import Proposal, ProposalSettings, propose
 from shels.data.samples import Label
 from shels.data.streams import StreamBatch
-from shels.detection.calibration import designed_rejection
+from shels.detection.rules import designed_rejection
 from shels.errors import AccommodationError, DataError, SettingsError, TrainingError
 from shels.learner.changes import LEAST_IMAGES
 from shels.learner.learner import Learner

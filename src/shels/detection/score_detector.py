@@ -20,10 +20,8 @@ from shels.detection.calibration import (
     Policy,
     Verdicts,
     cross_fitted,
-    enough_for,
     padded,
     require_every_class,
-    threshold,
 )
 from shels.detection.head import Head
 from shels.detection.metrics import class_means
@@ -41,6 +39,7 @@ from shels.detection.protocol import (
     check_views,
     rows_of,
 )
+from shels.detection.rules import enough_for, threshold
 from shels.detection.score import Score
 from shels.errors import AccommodationError, DataError, ModelFileError
 from shels.model.networks import Views

@@ -14,8 +14,8 @@ from shels._version import __version__
 from shels.config import OWN, to_dict
 from shels.data.arrays import sorted_classes
 from shels.data.samples import Samples
-from shels.detection.calibration import rule_of
 from shels.detection.metrics import mean_exclusivity
+from shels.detection.rules import rule_of
 from shels.experiments.methods import METHODS
 from shels.learner.learner import Learner
 from shels.learner.pairing import score_name
