@@ -3,13 +3,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shels.config import AcceptShare, Gaussian, MeanMinusSd
-from shels.detection.protocol import KnownSamples, Labelled, LearnedClass, rows_of
+from shels.config import AcceptShare, MeanMinusSd
+from shels.detection.head import Head
+from shels.detection.protocol import Context, KnownSamples, Labelled, LearnedClass, rows_of
 from shels.detection.scores.gaussian import GaussianDetector
 from shels.errors import DataError
 from shels.model.networks import Views
 
 CENTRES = torch.eye(8)[:5] * 4
+HEAD = Head(torch.eye(3, 6), None, cosine=True)
 
 
 def drawn(labels, seed, spread=1.0):
@@ -33,7 +35,7 @@ def detector():
 def made(rule):
     training, held = labels_of(0, 1, 2, n=300), labels_of(0, 1, 2, n=200)
     known = KnownSamples(Labelled(drawn(training, 0), training), Labelled(drawn(held, 1), held))
-    return GaussianDetector.fit(known.training, rule, Gaussian()).calibrated(known)
+    return GaussianDetector.fit(Context(HEAD, rule, ()), known.training).calibrated(known)
 
 
 def grown(detector, n, seed):

@@ -11,16 +11,13 @@ from shels.detection.calibration import (
     Calibration,
     borrowed,
     cross_fitted,
-    designed_rejection,
-    enough_for,
     fit_temperature,
     measured_acceptance,
-    rule_of,
-    threshold,
 )
 from shels.detection.head import Head
 from shels.detection.metrics import class_means
 from shels.detection.protocol import KnownSamples, Labelled, LearnedClass
+from shels.detection.rules import designed_rejection, enough_for, rule_of, threshold
 from shels.detection.score_detector import ScoreDetector
 from shels.detection.scores.shels import Shels, class_scores
 from shels.errors import AccommodationError, DataError, SettingsError, TrainingError

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shels.agent import alarm
 from shels.agent.proposals import ProposalSettings, propose
-from shels.detection.calibration import designed_rejection
+from shels.detection.rules import designed_rejection
 from shels.learner.learner import Learner
 from shels.model.networks import Views
 

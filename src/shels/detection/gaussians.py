@@ -1,4 +1,4 @@
-"""Gaussians: all that is kept of a class is its count, mean and scatter on features that stay as they are.
+"""Gaussians: a class is its count, mean and scatter on features that stay as they are.
 
 The sums are exact: classes may come in any order and be taken out again, with the same result.
 """
@@ -13,16 +13,18 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from shels.model.head import unit
-
 _ENOUGH_FOR_DIRECTIONS = 10_000
+_UNKNOWN_VARIANCE = 0.25
+"""Of the logarithm of distances, where a single sample tells nothing about it."""
+_PRIOR_COUNT = 10
+"""A class's mean distance is drawn to that of all classes as if by this many samples."""
 _ROOM = 2**24
 """Numbers that are held at once where many rows are compared with many classes: 64 MiB."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What is kept of one class: count, mean (r,) and scatter (r, r), the outer products of deviations."""
+    """All that stays of one class: count, mean (r,) and scatter (r, r), the outer products of deviations."""
 
     count: int
     mean: Tensor
@@ -55,19 +57,25 @@ class Projection:
     def fit(cls, features: Tensor, most: int) -> Self:
         """Return the projection on the main directions of features (n, s), at most `most` of them."""
         step = -(-len(features) // _ENOUGH_FOR_DIRECTIONS)
-        rows = unit(features[::step]).double()
+        rows = _unit(features[::step]).double()
         centre = rows.mean(dim=0)
         values, vectors = _main_directions(rows - centre)
-        kept = int((values > values[0].clamp(min=0) * 1e-9).sum().clamp(min=1, max=most))
-        return cls(centre.float(), vectors[:, :kept].float().contiguous())
+        used = int((values > values[0].clamp(min=0) * 1e-9).sum().clamp(min=1, max=most))
+        return cls(centre.float(), vectors[:, :used].float().contiguous())
 
     def __call__(self, features: Tensor) -> Tensor:
         """Return features in the projection: (n, s) -> (n, r)."""
-        return unit(features) @ self.directions - self._offset
+        return _unit(features) @ self.directions - self._offset
 
     @cached_property
     def _offset(self) -> Tensor:
         return self.centre @ self.directions
+
+
+def _unit(rows: Tensor) -> Tensor:
+    """Scale rows to length 1; a row of zeros stays as it is. No gradient flows here, so this may be short."""
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / lengths.clamp(min=torch.finfo(lengths.dtype).tiny)
 
 
 def _main_directions(centred: Tensor) -> tuple[Tensor, Tensor]:
@@ -205,3 +213,60 @@ class Distances:
         pairs = zip(*(torch.split(each, at_once) for each in (self.means, self.whitening)), strict=True)
         found = [((rows - means[:, None]) @ white).square().sum(dim=2) for means, white in pairs]
         return torch.cat(found).gather(0, position[None])[0]
+
+
+# How far is far: log distances and their scale -----------------------------------------------------------
+
+
+def log_scores(logs: Tensor, scale: Tensor) -> Tensor:
+    """Score samples, higher more familiar, by log distances (n, 2) and their mean and deviation (n, 2, 2)."""
+    return -((logs - scale[..., 0]) / scale[..., 1]).amax(dim=1)
+
+
+def log_scales(logs: Tensor, predicted: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of log distances, over all and by class: (2, 2), (classes, 2, 2)."""
+    right = [logs[(predicted == c) & (labels == c)] for c in range(classes)]
+    scale = _scale([each for each in right if len(each) > 1] or [logs])
+    return scale, torch.stack([shrunk_scale(each, scale, prior=_PRIOR_COUNT) for each in right])
+
+
+def _scale(groups: Sequence[Tensor]) -> Tensor:
+    """Mean and standard deviation of log distances within groups of them: (n, 2) each -> (2, 2)."""
+    mean = torch.stack([logs.mean(dim=0) for logs in groups]).mean(dim=0)
+    centred = torch.cat([logs - logs.mean(dim=0) for logs in groups])
+    free = len(centred) - len(groups)
+    variance = centred.square().sum(dim=0) / free if free else torch.full_like(mean, _UNKNOWN_VARIANCE)
+    return torch.stack([mean, variance.sqrt().clamp(min=1e-6)], dim=1)
+
+
+def shrunk_scale(logs: Tensor, scale: Tensor, prior: int) -> Tensor:
+    """Mean and deviation of a class's own log distances, drawn to those of all where it has few samples.
+
+    logs: (n, 2) -> (2, 2). prior: how many samples the mean of all counts as. The network was not trained on
+    a class that came later, and its samples lie farther out than those of the first classes, so for such a
+    class it counts as none. What few samples leave uncertain widens the deviation.
+    """
+    if not len(logs):
+        return scale
+    own = logs.mean(dim=0)
+    return _shrunk_from(len(logs), own, (logs - own).square().sum(dim=0), scale, prior)
+
+
+def shrunk_scale_without_each(logs: Tensor, scale: Tensor) -> Tensor:
+    """Give, for each sample of a later class, what `shrunk_scale` gives without it: (n, 2) -> (n, 2, 2).
+
+    A sample that had a say in its own standard would look more familiar than a new one.
+    """
+    n = len(logs)
+    if n < 2:
+        return scale.expand(n, 2, 2)
+    own = logs.mean(dim=0)
+    rest = (n * own - logs) / (n - 1)
+    square = (logs - own).square().sum(dim=0) - (logs - own).square() * (n / (n - 1))
+    return _shrunk_from(n - 1, rest, square.clamp(min=0), scale, prior=0)
+
+
+def _shrunk_from(n: int, own: Tensor, square: Tensor, scale: Tensor, prior: int) -> Tensor:
+    mean = (n * own + prior * scale[:, 0]) / (n + prior)
+    variance = (square + _PRIOR_COUNT * scale[:, 1] ** 2) / (n - 1 + _PRIOR_COUNT)
+    return torch.stack([mean, (variance * (1 + 1 / (n + prior))).sqrt()], dim=-1)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -118,7 +116,7 @@ MEASURES: dict[str, Measure] = {
             "auroc",
             "AUROC",
             "AUROC",
-            "known told from novel by score; 50 % is chance",
+            "known separated from novel by score; 50 % is chance",
             percent=False,
             in_detection=True,
             in_learning=True,
@@ -295,16 +293,3 @@ def exclusivity(active: NDArray[np.bool_]) -> NDArray[np.float64]:
 def mean_exclusivity(matrix: NDArray[np.float64]) -> float:
     """Return the mean over all pairs of different classes."""
     return float(matrix[~np.eye(len(matrix), dtype=bool)].mean())
-
-
-def exclusive(s: AbstractSet[Any], t: AbstractSet[Any]) -> bool:
-    """Tell whether each of two sets has an element that the other lacks (Definition 1).
-
-    No set is exclusive with its subset, and none with the empty set.
-    """
-    return bool(s - t) and bool(t - s)
-
-
-def exclusive_collection(sets: Collection[AbstractSet[Any]]) -> bool:
-    """Tell whether every two different sets of a collection are exclusive (Definition 2)."""
-    return all(exclusive(s, t) for s, t in combinations(sets, 2) if s != t)

@@ -79,9 +79,7 @@ DETECTORS: dict[str, Entry] = {
     entry.name: entry
     for entry in (
         _scored(Shels, "Gummadi, Kent, Mendez, Eaton, CoLLAs 2022", "nothing", "own"),
-        Entry(
-            "gaussian", "own", "this software", "statistics", GaussianDetector.fit_to, GaussianDetector.load
-        ),
+        Entry("gaussian", "own", "this software", "statistics", GaussianDetector.fit, GaussianDetector.load),
         _scored(Msp, "Hendrycks, Gimpel, ICLR 2017", "nothing"),
         _scored(MaxLogit, "Hendrycks et al., ICML 2022", "nothing"),
         _scored(Energy, "Liu, Wang, Owens, Li, NeurIPS 2020", "nothing"),

@@ -20,10 +20,8 @@ from shels.detection.calibration import (
     Policy,
     Verdicts,
     cross_fitted,
-    enough_for,
     padded,
     require_every_class,
-    threshold,
 )
 from shels.detection.head import Head
 from shels.detection.metrics import class_means
@@ -41,6 +39,7 @@ from shels.detection.protocol import (
     check_views,
     rows_of,
 )
+from shels.detection.rules import enough_for, threshold
 from shels.detection.score import Score
 from shels.errors import AccommodationError, DataError, ModelFileError
 from shels.model.networks import Views
@@ -50,7 +49,7 @@ _SCORE = "score/"
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What a detector beside a learner's naming keeps of the known classes.
+    """What a detector beside a learner's naming remembers of the known classes.
 
     means: (classes, d), each class's mean high-level feature. classes_then: (classes,), how many classes were
     known when each threshold was set. shared_width: how many shared features there are.
@@ -73,8 +72,8 @@ class Known:
 class ScoreDetector(Detector):
     """Verdicts by a score.
 
-    naming, known: how the learner names classes, and what is kept of them; None both where SHELS's score
-    names classes itself. moves: see `Context`. calibration: None before `calibrated`.
+    naming, known: how the learner names classes, and what stays of them; None both where SHELS's score names
+    classes itself. moves: see `Context`. calibration: None before `calibrated`.
     """
 
     score: Score
@@ -283,7 +282,7 @@ class ScoreDetector(Detector):
         return scores
 
     def places(self, features: Views) -> Places:
-        """Find where samples and known classes lie among high-level features of length 1."""
+        """Find where samples and known classes lie on high-level features of length 1."""
         rows = torch.nn.functional.normalize(features.high)
         means = self.score.head.weight if self.moves or self.known is None else self.known.means
         scale = rows.std(dim=0).clamp(min=1e-3).mean()
@@ -293,7 +292,7 @@ class ScoreDetector(Detector):
     # Storing ----------------------------------------------------------------------------------------------
 
     def tensors(self) -> StoredParts:
-        """Give thresholds and scores, and what is kept of the classes."""
+        """Give thresholds and scores, and what is remembered of the classes."""
         out: Tensors = {"thresholds": self.thresholds, "calibration": self._calibration.scores}
         if self.known is None:
             return StoredParts(out, {}, [])

@@ -227,7 +227,7 @@ def assembled(
     preparation: Preparation,
     settings: Settings,
     seed: int,
-    went: Fit,
+    trained: Fit,
 ) -> Learner:
     """Make the learner of a trained network: thresholds, temperature, and what was measured on the way."""
     began = time.perf_counter()
@@ -240,7 +240,7 @@ def assembled(
     (seen, labels), held_out = samples
     learner.temperature = fit_temperature(learner.detector.class_scores(held_out.features), held_out.labels)
     matrix = metrics.feature_exclusivity(network.head.weight.detach(), seen.high, labels)
-    learner.report = _report(training, validation, went) | {
+    learner.report = _report(training, validation, trained) | {
         "held_out": metrics.evaluated(
             learner.detector.verdicts(held_out.features), held_out.labels, validation.classes
         ),
@@ -274,14 +274,14 @@ def with_detector(
     return Learner(network, classes, classes, fitted, preparation, settings, seed, memory=memory)
 
 
-def _report(training: Samples, validation: Samples, went: Fit) -> dict[str, Any]:
+def _report(training: Samples, validation: Samples, trained: Fit) -> dict[str, Any]:
     return {
         "training_samples": len(training),
         "held_out_samples": len(validation),
-        "best": vars(went.best),
-        "checks": [vars(check) for check in went.checks],
-        "stopped_early": went.stopped_early,
-        "seconds": went.seconds,
+        "best": vars(trained.best),
+        "checks": [vars(check) for check in trained.checks],
+        "stopped_early": trained.stopped_early,
+        "seconds": trained.seconds,
     }
 
 

@@ -10,8 +10,8 @@ import torch
 
 from shels._version import __version__
 from shels.config import OWN, to_dict
-from shels.detection.calibration import rule_of
 from shels.detection.metrics import mean_exclusivity
+from shels.detection.rules import rule_of
 from shels.experiments.methods import METHODS
 from shels.learner.learner import Learner
 from shels.learner.pairing import score_name

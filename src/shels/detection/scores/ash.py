@@ -25,8 +25,8 @@ def shaped(features: Tensor, share: float) -> Tensor:
     (n, d) -> (n, d). Values that tie with the lowest one kept are kept.
     """
     width = features.shape[1]
-    kept = max(1, width - round(width * share / 100))
-    strong = features * (features >= features.topk(kept, dim=1).values[:, -1:])
+    remaining = max(1, width - round(width * share / 100))
+    strong = features * (features >= features.topk(remaining, dim=1).values[:, -1:])
     before, after = features.sum(dim=1), strong.sum(dim=1)
     ratio = (before / after.where(after > 0, 1.0)).where(after > 0, 0.0)
     return strong * ratio.clamp(max=_MOST).exp().unsqueeze(1)

@@ -25,9 +25,9 @@ def boundary_distance(logits: Tensor, weight: Tensor) -> Tensor:
     |l_p - l_c| / ‖w_p - w_c‖; logits: (n, classes), weight: (classes, d) -> (n,).
     """
     best, winner = logits.max(dim=1, keepdim=True)
-    apart = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist").clamp(min=_LEAST)
+    gaps = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist").clamp(min=_LEAST)
     others = max(1, logits.shape[1] - 1)  # a class alone has no boundary
-    return ((best - logits) / apart[winner.squeeze(1)]).sum(dim=1) / others
+    return ((best - logits) / gaps[winner.squeeze(1)]).sum(dim=1) / others
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,18 +15,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from shels.config import Gaussian, ThresholdRule
-from shels.detection.calibration import (
-    Calibration,
-    Verdicts,
-    cross_fitted,
-    enough_for,
-    no_held_out,
-    padded,
-    threshold,
-    warn_of_few,
+from shels.config import ThresholdRule
+from shels.detection.calibration import Calibration, Verdicts, cross_fitted, no_held_out, padded
+from shels.detection.gaussians import (
+    Discriminant,
+    Distances,
+    Projection,
+    Spread,
+    Sums,
+    log_scales,
+    log_scores,
+    pooled_covariance,
+    shrunk_scale,
+    shrunk_scale_without_each,
 )
-from shels.detection.gaussians import Discriminant, Distances, Projection, Spread, Sums, pooled_covariance
 from shels.detection.head import Head
 from shels.detection.protocol import (
     Change,
@@ -40,16 +42,13 @@ from shels.detection.protocol import (
     Tensors,
     check_views,
 )
+from shels.detection.rules import enough_for, threshold, warn_of_few
 from shels.errors import ModelFileError, TrainingError
 from shels.model.networks import Views
 
 NEAR = (128, 256)
 """How many directions of the shared and of the high-level features tell known from novel."""
 _FOLDS = 10
-_UNKNOWN_VARIANCE = 0.25
-"""Of the logarithm of distances, where a single sample tells nothing about it."""
-_PRIOR_COUNT = 10
-"""A class's mean distance is drawn to that of all classes as if by this many samples."""
 _VIEWS = ("shared", "high")
 
 
@@ -91,10 +90,10 @@ class GaussianDetector(Detector):
     # Making -----------------------------------------------------------------------------------------------
 
     @staticmethod
-    def fit(training: Labelled, rule: ThresholdRule, settings: Gaussian) -> GaussianDetector:
+    def fit(context: Context, training: Labelled) -> GaussianDetector:
         """Fit a Gaussian to the training samples of each class; `calibrated` comes next."""
         (shared, high), labels = training
-        pair = (Projection.fit(shared, settings.features), Projection.fit(high, NEAR[1]))
+        pair = (Projection.fit(shared, context.gaussian.features), Projection.fit(high, NEAR[1]))
         rows = pair[0](shared), pair[1](high)
         classes = range(int(labels.max()) + 1) if len(labels) else range(0)
         sums = [(Sums.of(rows[0][labels == c]), Sums.of(rows[1][labels == c])) for c in classes]
@@ -103,12 +102,7 @@ class GaussianDetector(Detector):
         scale = priors[0].new_tensor([[0.0, 1.0], [0.0, 1.0]])
         none = scale.new_empty(0)
         parts = [Part(c, sums[c], scale, none, scale.new_tensor(0.0)) for c in classes]
-        return GaussianDetector(rule, shared.shape[1], pair, priors, scale, none, tuple(parts))
-
-    @staticmethod
-    def fit_to(context: Context, training: Labelled) -> GaussianDetector:
-        """Fit it beside a network, as the registry asks."""
-        return GaussianDetector.fit(training, context.rule, context.gaussian)
+        return GaussianDetector(context.rule, shared.shape[1], pair, priors, scale, none, tuple(parts))
 
     def calibrated(self, samples: KnownSamples, names: Sequence[object] | None = None) -> GaussianDetector:
         """Set thresholds on held-out samples alone, each scored by standards in which it had no say."""
@@ -118,11 +112,11 @@ class GaussianDetector(Detector):
             raise no_held_out()
         predicted, distances = self._nearest(features)
         logs, count, enough = distances.log(), len(self.parts), enough_for(self.rule)
-        scale, scales = _scales(logs, predicted, labels, count)
+        scale, scales = log_scales(logs, predicted, labels, count)
 
         def scored(rest: Tensor, mine: Tensor) -> Tensor:
-            _, without = _scales(logs[rest], predicted[rest], labels[rest], count)
-            return _scores(logs[mine], without[predicted[mine]])
+            _, without = log_scales(logs[rest], predicted[rest], labels[rest], count)
+            return log_scores(logs[mine], without[predicted[mine]])
 
         folds = torch.arange(len(logs), device=logs.device) % min(_FOLDS, len(logs))
         scores = cross_fitted(folds, scored)
@@ -152,11 +146,11 @@ class GaussianDetector(Detector):
             [each.left_out(row[:, : len(each.mean)]) for each, row in zip(spreads, rows, strict=True)], dim=1
         )
         logs = logs.clamp(min=1e-12).log()
-        scores = _scores(logs, _shrunk_without_each(logs, self.scale))
+        scores = log_scores(logs, shrunk_scale_without_each(logs, self.scale))
         if len(scores) < enough_for(self.rule):
             scores = torch.cat([scores, self.common])
         limit = threshold(self.rule, scores, scores)
-        part = Part(owner, sums, _shrunk(logs, self.scale, prior=0), scores.sort().values, limit)
+        part = Part(owner, sums, shrunk_scale(logs, self.scale, prior=0), scores.sort().values, limit)
         return replace(self, parts=(*self.parts, part))
 
     def without_class(self, position: int, head: Head | None = None) -> GaussianDetector:
@@ -219,7 +213,7 @@ class GaussianDetector(Detector):
     def verdicts(self, features: Views) -> Verdicts:
         """Decide for each sample by the distance to its class; nothing here waits for a GPU."""
         part, distances = self._nearest(features)
-        score = _scores(distances.log(), self._scales[part]).float()
+        score = log_scores(distances.log(), self._scales[part]).float()
         calibration = self._calibration
         limits, unlikely = calibration.thresholds[part], calibration.p_values(score, part)
         return Verdicts(self._owners[part], score, limits, unlikely)
@@ -341,57 +335,3 @@ def _part(owner: int, at: int, changing: Tensors, sums: Tensors) -> Part:
 
 def _spread(sums: Sums, prior: Tensor) -> Spread:
     return Spread.of(sums.leading(len(prior)), prior)
-
-
-def _scores(logs: Tensor, scale: Tensor) -> Tensor:
-    """Score samples, higher more familiar, by log distances (n, 2) and their mean and deviation (n, 2, 2)."""
-    return -((logs - scale[..., 0]) / scale[..., 1]).amax(dim=1)
-
-
-def _scales(logs: Tensor, predicted: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of log distances, over all and by class: (2, 2), (classes, 2, 2)."""
-    right = [logs[(predicted == c) & (labels == c)] for c in range(classes)]
-    scale = _scale([each for each in right if len(each) > 1] or [logs])
-    return scale, torch.stack([_shrunk(each, scale, prior=_PRIOR_COUNT) for each in right])
-
-
-def _scale(groups: Sequence[Tensor]) -> Tensor:
-    """Mean and standard deviation of log distances within groups of them: (n, 2) each -> (2, 2)."""
-    mean = torch.stack([logs.mean(dim=0) for logs in groups]).mean(dim=0)
-    centred = torch.cat([logs - logs.mean(dim=0) for logs in groups])
-    free = len(centred) - len(groups)
-    variance = centred.square().sum(dim=0) / free if free else torch.full_like(mean, _UNKNOWN_VARIANCE)
-    return torch.stack([mean, variance.sqrt().clamp(min=1e-6)], dim=1)
-
-
-def _shrunk(logs: Tensor, scale: Tensor, prior: int) -> Tensor:
-    """Mean and deviation of a class's own log distances, drawn to those of all where it has few samples.
-
-    logs: (n, 2) -> (2, 2). prior: how many samples the mean of all counts as. The network was not trained on
-    a class that came later, and its samples lie farther out than those of the first classes, so for such a
-    class it counts as none. What few samples leave uncertain widens the deviation.
-    """
-    if not len(logs):
-        return scale
-    own = logs.mean(dim=0)
-    return _shrunk_from(len(logs), own, (logs - own).square().sum(dim=0), scale, prior)
-
-
-def _shrunk_without_each(logs: Tensor, scale: Tensor) -> Tensor:
-    """Give, for each sample of a later class, what `_shrunk` gives without it: (n, 2) -> (n, 2, 2).
-
-    A sample that had a say in its own standard would look more familiar than a new one.
-    """
-    n = len(logs)
-    if n < 2:
-        return scale.expand(n, 2, 2)
-    own = logs.mean(dim=0)
-    rest = (n * own - logs) / (n - 1)
-    square = (logs - own).square().sum(dim=0) - (logs - own).square() * (n / (n - 1))
-    return _shrunk_from(n - 1, rest, square.clamp(min=0), scale, prior=0)
-
-
-def _shrunk_from(n: int, own: Tensor, square: Tensor, scale: Tensor, prior: int) -> Tensor:
-    mean = (n * own + prior * scale[:, 0]) / (n + prior)
-    variance = (square + _PRIOR_COUNT * scale[:, 1] ** 2) / (n - 1 + _PRIOR_COUNT)
-    return torch.stack([mean, (variance * (1 + 1 / (n + prior))).sqrt()], dim=-1)

@@ -23,8 +23,8 @@ def percentile(values: Tensor, share: float) -> Tensor:
     low = int(place)
     below = flat.kthvalue(low + 1).values
     over = flat > below  # the next larger value, without a second search
-    tied = over.sum() < flat.numel() - low - 1
-    above = torch.where(tied | ~over.any(), below, torch.where(over, flat, torch.inf).amin())
+    equal = over.sum() < flat.numel() - low - 1
+    above = torch.where(equal | ~over.any(), below, torch.where(over, flat, torch.inf).amin())
     return below.double() + (above.double() - below.double()) * (place - low)
 
 

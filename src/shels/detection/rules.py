@@ -1,0 +1,108 @@
+"""Threshold rules: each turns the scores of a class into the score that a sample must exceed.
+
+To add a rule: write its settings as a dataclass of `shels.config`, and enter it in `RULES`.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from shels.config import AcceptShare, MeanMinusSd, ThresholdRule
+from shels.errors import SettingsError, unknown_name
+
+
+class Rule(NamedTuple):
+    """How thresholds are set by rules of one kind; each function takes the rule's settings first.
+
+    threshold: from scores of the class's correctly classified samples, and the scores that new samples are
+    compared with. promises: the share of known samples that it is meant to accept, if it says so. words: a
+    sentence, given what the scores are of.
+    """
+
+    threshold: Callable[[Any, Tensor, Tensor], Tensor]
+    promises: Callable[[Any], float | None]
+    words: Callable[[Any, str], str]
+
+
+def _mean_minus_sd(rule: MeanMinusSd, own: Tensor, calibration: Tensor) -> Tensor:
+    del calibration
+    return own.mean() - rule.k * own.std(correction=0)
+
+
+def _mean_minus_sd_words(rule: MeanMinusSd, over: str) -> str:
+    deviations = "one standard deviation" if rule.k == 1 else f"{rule.k:g} standard deviations"
+    return f"Each threshold is the class's mean {over} less {deviations}."
+
+
+def _lowest_share(rule: AcceptShare, own: Tensor, calibration: Tensor) -> Tensor:
+    del own
+    n = len(calibration)  # of n + 1 scores, the new one is as likely the lowest, the second lowest …
+    rank = math.floor((1 - rule.share) * (n + 1) + 1e-9)
+    return calibration.kthvalue(min(max(rank, 1), n)).values
+
+
+def _lowest_share_words(rule: AcceptShare, over: str) -> str:
+    del over
+    share = f"{100 * rule.share:.0f}\N{NO-BREAK SPACE}%"
+    return f"The thresholds were set to accept {share} of what is assigned to each class."
+
+
+RULES: dict[str, Rule] = {
+    MeanMinusSd.kind: Rule(_mean_minus_sd, lambda rule: None, _mean_minus_sd_words),  # noqa: ARG005
+    AcceptShare.kind: Rule(_lowest_share, lambda rule: float(rule.share), _lowest_share_words),
+}
+"""Every kind of threshold rule; its settings are a dataclass of `shels.config`."""
+
+
+def rule_of(rule: ThresholdRule) -> Rule:
+    """Look a rule up; one of a kind that is not in the table is refused."""
+    if rule.kind not in RULES:
+        raise SettingsError(unknown_name("threshold rule", rule.kind, RULES))
+    return RULES[rule.kind]
+
+
+def threshold(rule: ThresholdRule, own: Tensor, calibration: Tensor) -> Tensor:
+    """Set the score that a sample of a class must exceed to be accepted.
+
+    own: scores of the class's correctly classified samples. calibration: what new samples are compared with.
+
+    >>> import torch
+    >>> threshold(MeanMinusSd(k=1.0), torch.tensor([2.0, 4.0]), torch.tensor([]))
+    tensor(2.)
+    >>> threshold(AcceptShare(0.95), torch.tensor([]), torch.arange(1.0, 100.0))
+    tensor(5.)
+    """
+    return rule_of(rule).threshold(rule, own, calibration)
+
+
+def enough_for(rule: ThresholdRule) -> int:
+    """Count the scores of its own that a class needs: the lowest of 19 marks 1 in 20, of 99 1 in 100.
+
+    >>> enough_for(AcceptShare(0.95)), enough_for(AcceptShare(0.99)), enough_for(MeanMinusSd())
+    (19, 99, 19)
+    """
+    share = rule_of(rule).promises(rule)
+    return 19 if share is None else math.ceil(1 / (1 - share) - 1e-9) - 1
+
+
+def designed_rejection(rule: ThresholdRule) -> float:
+    """Share of known samples that a rule rejects by design, 0 where it promises nothing."""
+    share = rule_of(rule).promises(rule)
+    return 0.0 if share is None else 1 - share
+
+
+def warn_of_few(count: int, rule: ThresholdRule) -> None:
+    """Warn where so few held-out scores cannot mark the share that a rule promises."""
+    share = rule_of(rule).promises(rule)
+    if share is not None and count < enough_for(rule):
+        warnings.warn(
+            f"{count} held-out scores cannot mark a share of {share:g}, only {count / (count + 1):.3g}. "
+            "Give more samples, hold out a larger share, or accept less",
+            UserWarning,
+            stacklevel=4,
+        )
