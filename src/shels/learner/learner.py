@@ -61,7 +61,7 @@ class Learner:
     @property
     def joins(self) -> bool:
         """Whether samples can be added to a class that it knows."""
-        return self.detector.is_learner
+        return self.detector.is_learner and self.detector.name == self.settings.accommodation.kind
 
     @property
     def kept_images(self) -> int:

@@ -13,7 +13,7 @@ from shels.detection.registry import SCORES, Entry, entry_of
 from shels.detection.score import Score
 from shels.errors import SettingsError, unknown_name
 from shels.learning.memory import Memory
-from shels.learning.protocol import LearningMethod, by_head
+from shels.learning.protocol import LearningMethod
 from shels.learning.registry import LEARNERS, method_of
 from shels.model.networks import Network
 
@@ -65,15 +65,15 @@ def detector_beside(
 
     detector: one to stand beside the network's last layer instead, whatever would follow the learner.
     """
-    way = settings.accommodation
+    way, head = settings.accommodation, Head.of(network.head)
     method, entry = method_of(way), entry_of(detector_name(settings) if detector is None else detector)
     if detector is None:
         naming = None if score_name(settings) == OWN else method.naming(network, memory)
     else:
-        naming = None if entry.family == "own" else by_head(network)
+        naming = None if entry.family == "own" else lambda views: head.logits(views.high)
     moves = method.grows_head and method.stores != "old data"
     gaussian = way if isinstance(way, Gaussian) else Gaussian()
-    return entry, Context(Head.of(network.head), settings.rule, classes, naming, moves, gaussian)
+    return entry, Context(head, settings.rule, classes, naming, moves, gaussian)
 
 
 def detector_name(settings: Settings) -> str:
