@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shels.agent import adoption
 from shels.agent import events as kinds
 from shels.agent.pending import Pending
 from shels.errors import ModelFileError
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 
     from shels.learner.learner import Learner
 
-_PLAIN = re.compile(r"model\.json|[a-z]+-[0-9a-f]{12}\.safetensors")  # what a plain model consists of
-_HOME = re.compile(r"models|novel|\..*")  # what a home that is not begun yet may hold
 _LONGEST_NAME = 100  # of a file, to stay below what file systems take
 _PENDING, _BATCH_NOTE = "pending.json", "novel/batch.json"
 
@@ -80,10 +79,10 @@ class Home:
 
         The number is 1, or more where an earlier beginning was cut off after its version was in place.
         """
-        self._check_beginning()
+        adoption.check_beginning(self.directory)
         check_writable(self.directory)
         with self._changing():
-            self._check_beginning()
+            adoption.check_beginning(self.directory)
             number = on_disk.add_version(self.directory, learner.save)
             on_disk.write_current(self.directory, number)
         return number
@@ -94,15 +93,11 @@ class Home:
         The model's files go into a version, then `current` is written, then the files at the top are removed.
         Cut off at any moment, the directory is a plain model or a home, and the next call does the rest.
         """
-        if self.exists and not self._plain_files():
+        if self.exists and not adoption.plain_files(self.directory):
             return self.version
-        self._check_adoption()
+        adoption.check_adoption(self.directory)
         with self._changing():
-            if not self.exists:
-                self._check_adoption()
-                number = self._version_of_plain() or on_disk.add_version(self.directory, self._copy_plain)
-                on_disk.write_current(self.directory, number)
-            self._remove_plain()
+            adoption.adopt(self.directory)
         return self.version
 
     def load(self, device: str = "auto", version: int | None = None) -> Learner:
@@ -346,63 +341,6 @@ class Home:
     def _staged(self, name: str) -> Path:
         """Return where samples wait that come into place with a change."""
         return self._batch_path(name).with_name(f".staged-{self._batch_path(name).name}")
-
-    def _plain_files(self) -> list[Path]:
-        """Return the files of a plain model at the top of the directory."""
-        return sorted(path for path in self.directory.glob("*") if _PLAIN.fullmatch(path.name))
-
-    def _copy_plain(self, to: Path) -> None:
-        on_disk.link_files(self._plain_files(), to)
-
-    def _version_of_plain(self) -> int | None:
-        """Return the version that holds every file of the plain model, if an adoption got that far."""
-        for version in self.versions():
-            models = self.directory / "models" / on_disk.version_name(version)
-            if all(on_disk.equal_files(path, models / path.name) for path in self._plain_files()):
-                return version
-        return None
-
-    def _remove_plain(self) -> None:
-        """Delete the files at the top, once a version holds them all."""
-        if self._version_of_plain() is None:
-            names = ", ".join(path.name for path in self._plain_files())
-            raise ModelFileError(
-                f"{self.directory} keeps versions of a model; at its top stand files of another ({names}): "
-                "move those elsewhere"
-            )
-        for path in self._plain_files():
-            path.unlink()
-
-    def _check_beginning(self) -> None:
-        """Raise unless a home can begin here without touching anything else."""
-        if self.directory.exists() and not self.directory.is_dir():
-            raise ModelFileError(f"{self.directory} is a file; name a directory for the model")
-        if self.exists:
-            raise ModelFileError(f"{self.directory} keeps versions of a model already; add one by commit")
-        if (self.directory / "model.json").exists():
-            raise ModelFileError(f"{self.directory} holds a plain model; make it a home by adopt")
-        if (self.directory / "events.jsonl").exists():
-            on_disk.resolve(self.directory)  # raises where versions are there and only `current` is missing
-        self._refuse_strangers(_HOME)
-
-    def _check_adoption(self) -> None:
-        """Raise unless the directory is a home or holds a plain model and nothing else."""
-        if self.exists:
-            return
-        if not (self.directory / "model.json").is_file():
-            on_disk.resolve(self.directory)  # raises where versions are there and only `current` is missing
-            raise ModelFileError(f"{self.directory} holds no model; train one there first")
-        self._refuse_strangers(re.compile(rf"{_PLAIN.pattern}|{_HOME.pattern}|checkpoint\.safetensors"))
-
-    def _refuse_strangers(self, ours: re.Pattern[str]) -> None:
-        numbers = {on_disk.version_name(number) for number in self.versions()}
-        models = (self.directory / "models").glob("[!.]*")
-        strangers = [path.name for path in self.directory.glob("*") if not ours.fullmatch(path.name)]
-        strangers += [f"models/{path.name}" for path in models if path.name not in numbers]
-        if strangers:
-            raise ModelFileError(
-                f"{self.directory} holds other files ({min(strangers)}); name a directory for the model alone"
-            )
 
     def _require_home(self) -> None:
         on_disk.read_current(self.directory)  # raises, saying what is missing
