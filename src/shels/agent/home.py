@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from shels.agent import adoption
 from shels.agent import events as kinds
-from shels.agent.pending import Pending
+from shels.agent.notes import Pending
 from shels.errors import ModelFileError
 from shels.files import (
     check_writable,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from shels.learner.learner import Learner
 
 _LONGEST_NAME = 100  # of a file, to stay below what file systems take
-_PENDING, _BATCH_NOTE = "pending.json", "novel/batch.json"
+_PENDING = "pending.json"
 
 
 class Home:
@@ -287,29 +287,18 @@ class Home:
             for name in names:
                 self._batch_path(name).unlink(missing_ok=True)
 
-    def read_batch_note(self) -> str | None:
-        """Return what was written about the batch under way."""
-        path = self.directory / _BATCH_NOTE
-        require_regular(path)
-        try:
-            return path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise self.damaged_batch_note(error) from error
+    @property
+    def batch_note(self) -> Path:
+        """Where something may be written about the batch under way."""
+        return self.directory / "novel" / "batch.json"
 
     def write_batch_note(self, text: str | None) -> None:
         """Write about the batch under way; None where there is none."""
         with self._changing():
             if text is None:
-                (self.directory / _BATCH_NOTE).unlink(missing_ok=True)
+                self.batch_note.unlink(missing_ok=True)
             else:
-                write_whole(self.directory / _BATCH_NOTE, text)
-
-    def damaged_batch_note(self, why: object) -> ModelFileError:
-        """Say that the note on the batch under way cannot be used."""
-        path = self.directory / _BATCH_NOTE
-        return ModelFileError(f"{path} is damaged ({why}); delete it to look at that batch anew")
+                write_whole(self.batch_note, text)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

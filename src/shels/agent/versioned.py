@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from shels.agent import events
-from shels.agent.batch_note import BatchNote
 from shels.agent.buffers import UNNAMED, Buffers
 from shels.agent.home import Home
 from shels.agent.learning import accommodating, finished
+from shels.agent.notes import BatchNote
 from shels.data.samples import Label
 from shels.detection.judge import Judge
 from shels.detection.scores.gaussian import GaussianDetector
