@@ -89,8 +89,12 @@ def live(directory, stream):
     return home
 
 
+SLOW = [pytest.param(part, marks=pytest.mark.slow) for part in (1, 2)]
+
+
+@pytest.mark.parametrize("part", [0, *SLOW])  # every third moment, and with the slow tests all of them
 def test_a_run_killed_at_any_moment_and_run_again_ends_as_if_nothing_had_happened(
-    learner, stream, tmp_path, monkeypatch
+    learner, stream, tmp_path, monkeypatch, part
 ):
     (tmp_path / "copies").mkdir()
     learner.save(tmp_path / "m")
@@ -107,7 +111,7 @@ def test_a_run_killed_at_any_moment_and_run_again_ends_as_if_nothing_had_happene
     assert found.operations > 200
     assert len(found.copies) > 80
     monkeypatch.setattr(os, "fsync", lambda _: None)  # no power is cut from here on
-    for copy in found.copies:
+    for copy in found.copies[part::3]:
         assert end(live(copy, stream)) == expected, copy
         shutil.rmtree(copy)
 

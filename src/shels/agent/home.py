@@ -335,7 +335,7 @@ class Home:
         on_disk.read_current(self.directory)  # raises, saying what is missing
 
     def _batch_path(self, name: str) -> Path:
-        """Return a batch's file, called after it as far as file systems allow, the rest told by a digest.
+        """Return a batch's file, called after it as far as file systems allow, the rest by a digest.
 
         Some file systems do not tell capitals from small letters, so names with capitals get a digest too.
         """

@@ -142,7 +142,7 @@ class Course:
 
 
 def follow(agent: OpenWorldAgent, stream: Iterable[StreamBatch], test: Samples, witness: Witness) -> Course:
-    """Return the course of an agent through a stream whose batches have labels; the agent is told none.
+    """Follow an agent through a stream whose batches have labels; the agent learns none of them.
 
     test: what accuracy is measured on. witness: of these samples, and the agent's `confirm`.
     """

@@ -52,7 +52,7 @@ class Pending:
             raise damaged(path, error, "to go on without the change that was under way") from error
 
     def is_in(self, events: Iterable[Mapping[str, Any]]) -> bool:
-        """Tell whether the event is among those of the log."""
+        """Tell whether the log has the event."""
         return any({**event, **self.event} == event for event in events)
 
 

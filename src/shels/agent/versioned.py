@@ -112,7 +112,7 @@ class VersionedLearner:
 
     @property
     def log_has_all_numbers(self) -> bool:
-        """Whether the numbers that were given can be told from the log."""
+        """Whether the numbers that were given are all in the log, or in the names of classes."""
         return self._last <= max([self._logged, *(_number(name) for name in self.learner.classes)])
 
     def record(self, kind: str, batch: str, facts: dict[str, Any]) -> None:
