@@ -70,14 +70,6 @@ def alarm_count(rule: AlarmRule, size: int, false_alarms: int, judged: int) -> i
     return size + 1
 
 
-def alarm_share(rule: AlarmRule, size: int, false_alarms: int, judged: int) -> float:
-    """Return the smallest share of novel verdicts that raises an alarm, to draw beside what was seen.
-
-    Over 1 where no batch of this size can raise one. Arguments as in `alarm_count`.
-    """
-    return alarm_count(rule, size, false_alarms, judged) / size
-
-
 def expected_share(false_alarms: int, judged: int) -> float:
     """Return the share of a batch of known classes that is expected to be called novel."""
     return (false_alarms + 0.5) / (judged + 1)
