@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shels.agent.alarm import FalseAlarmRate, PresetShare, alarm_count, alarm_share, expected_share
+from shels.agent.alarm import FalseAlarmRate, PresetShare, alarm_count, expected_share
 from shels.errors import DataError, SettingsError
 
 RULE = FalseAlarmRate(probability=0.001, least_effect=0.05)
@@ -111,8 +111,8 @@ def test_with_very_many_judged_samples_the_count_is_that_of_the_binomial():
 
 
 def test_in_large_batches_the_least_effect_decides():
-    assert alarm_share(RULE, 100_000, 500_000, 10_000_000) == pytest.approx(0.1, abs=2e-5)
-    assert alarm_share(FalseAlarmRate(0.001, 0.0), 100_000, 500_000, 10_000_000) < 0.055
+    assert alarm_count(RULE, 100_000, 500_000, 10_000_000) / 100_000 == pytest.approx(0.1, abs=2e-5)
+    assert alarm_count(FalseAlarmRate(0.001, 0.0), 100_000, 500_000, 10_000_000) / 100_000 < 0.055
 
 
 def test_the_count_never_falls_with_size_rate_or_a_smaller_probability():
@@ -133,7 +133,7 @@ def test_more_judged_samples_of_the_same_rate_lower_the_count():
 def test_batches_too_small_to_tell_never_alarm():
     assert alarm_count(RULE, 1, 50, 1000) == 2
     assert alarm_count(RULE, 2, 50, 1000) == 3
-    assert alarm_share(RULE, 1, 50, 1000) > 1
+    assert alarm_count(RULE, 1, 50, 1000) / 1 > 1
 
 
 def test_five_images_alarm_only_when_nearly_all_are_novel():
@@ -150,8 +150,8 @@ def test_where_everything_known_is_called_novel_no_batch_alarms():
 
 
 def test_the_share_is_the_count_over_the_size():
-    assert alarm_share(PresetShare(0.75), 500, 0, 0) == 376 / 500
-    assert alarm_share(RULE, 5, 500, 10_000) == 4 / 5
+    assert alarm_count(PresetShare(0.75), 500, 0, 0) / 500 == 376 / 500
+    assert alarm_count(RULE, 5, 500, 10_000) / 5 == 4 / 5
 
 
 def test_a_rate_without_held_out_samples_is_refused():

@@ -11,9 +11,8 @@ import torch
 from shels.agent import events
 from shels.agent.buffers import read_buffers
 from shels.agent.events import KINDS, Event, fault, in_words, kind_of
-from shels.agent.home import Home
 from shels.agent.inspection import inspection
-from shels.agent.pending import Pending
+from shels.agent.notes import Pending
 from shels.agent.versioned import VersionedLearner
 from shels.errors import ModelFileError, SettingsError, ShelsError
 
@@ -21,9 +20,7 @@ RENAMED = {"kind": "renamed", "batch": "", "from": 0, "to": "zero", "by": "perso
 
 
 @pytest.fixture
-def home(learner, tmp_path):
-    home = Home(tmp_path / "home")
-    home.begin(learner)
+def home(home):
     home.record(RENAMED)
     return home
 

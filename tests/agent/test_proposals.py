@@ -7,12 +7,6 @@ import torch
 
 from shels.agent.proposals import ProposalSettings, propose
 from shels.agent.separation import SeparationSettings
-from shels.data.sources import load_named
-
-
-@pytest.fixture(scope="module")
-def data():
-    return load_named("digits")
 
 
 def of(samples, *names):

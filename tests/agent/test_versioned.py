@@ -8,20 +8,7 @@ import torch
 
 from shels.agent.home import Home
 from shels.agent.versioned import VersionedLearner
-from shels.data.sources import load_named
 from shels.errors import DataError, ModelFileError, SettingsError
-
-
-@pytest.fixture(scope="module")
-def data():
-    return load_named("digits")
-
-
-@pytest.fixture
-def home(learner, tmp_path):
-    home = Home(tmp_path / "home")
-    home.begin(learner)
-    return home
 
 
 @pytest.fixture

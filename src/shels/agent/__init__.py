@@ -1,1 +1,1 @@
-"""The agent: a learner that lives among batches, finds what is new, asks, and learns it."""
+"""The agent: a learner that meets batches, finds what is new, asks, and learns it."""

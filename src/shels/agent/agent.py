@@ -15,7 +15,6 @@ from typing import Any
 from torch import Tensor
 
 from shels import runtime
-from shels.agent.batch_note import Group, Plan
 from shels.agent.events import (
     ACCOMMODATED,
     ACCOMMODATING,
@@ -29,6 +28,7 @@ from shels.agent.events import (
 )
 from shels.agent.home import Home
 from shels.agent.journal import Journal
+from shels.agent.notes import Group, Plan, damaged_plan
 from shels.agent.observation import AgentSettings, observe, rows_of
 from shels.agent.proposals import propose
 from shels.agent.versioned import VersionedLearner
@@ -172,8 +172,8 @@ class OpenWorldAgent:
         waiting, places = self.model.buffers.waiting(), list(group.rows)
         whole = max(places, default=len(waiting)) < len(waiting)
         inputs = waiting[places] if whole else waiting[:0]
-        if group.request != f"{journal.batch}:{_digest(inputs)}":
-            raise journal.mismatch()
+        if self.model.home is not None and group.request != f"{journal.batch}:{_digest(inputs)}":
+            raise damaged_plan(self.model.home, "the images that it speaks of are not there")
         features = self.model.buffers.seen_features(self.learner)
         own = None if features is None else Views(*(each[places] for each in features))
         return Request(group.request, group.name, inputs, group.purity, own)

@@ -50,6 +50,9 @@ def alarm_count(rule: AlarmRule, size: int, false_alarms: int, judged: int) -> i
     Beta-binomial: the rate is known only from those samples (Jeffreys prior), so few of them give a
     higher count. It holds for samples drawn as the held-out ones were: a batch that is mostly of one class
     with a higher rate than the others alarms more often than `probability`.
+
+    >>> alarm_count(PresetShare(0.3), size=10, false_alarms=0, judged=0)
+    4
     """
     _check_counts(size, false_alarms, judged)
     if isinstance(rule, PresetShare):
@@ -65,14 +68,6 @@ def alarm_count(rule: AlarmRule, size: int, false_alarms: int, judged: int) -> i
         if chance[count] <= rule.probability and count / size >= worth_it:
             return count
     return size + 1
-
-
-def alarm_share(rule: AlarmRule, size: int, false_alarms: int, judged: int) -> float:
-    """Return the smallest share of novel verdicts that raises an alarm, to draw beside what was seen.
-
-    Over 1 where no batch of this size can raise one. Arguments as in `alarm_count`.
-    """
-    return alarm_count(rule, size, false_alarms, judged) / size
 
 
 def expected_share(false_alarms: int, judged: int) -> float:

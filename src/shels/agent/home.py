@@ -24,8 +24,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shels.agent import adoption
 from shels.agent import events as kinds
-from shels.agent.pending import Pending
+from shels.agent.notes import Pending
 from shels.errors import ModelFileError
 from shels.files import (
     check_writable,
@@ -44,10 +45,8 @@ if TYPE_CHECKING:
 
     from shels.learner.learner import Learner
 
-_PLAIN = re.compile(r"model\.json|[a-z]+-[0-9a-f]{12}\.safetensors")  # what a plain model consists of
-_HOME = re.compile(r"models|novel|\..*")  # what a home that is not begun yet may hold
 _LONGEST_NAME = 100  # of a file, to stay below what file systems take
-_PENDING, _BATCH_NOTE = "pending.json", "novel/batch.json"
+_PENDING = "pending.json"
 
 
 class Home:
@@ -80,10 +79,10 @@ class Home:
 
         The number is 1, or more where an earlier beginning was cut off after its version was in place.
         """
-        self._check_beginning()
+        adoption.check_beginning(self.directory)
         check_writable(self.directory)
         with self._changing():
-            self._check_beginning()
+            adoption.check_beginning(self.directory)
             number = on_disk.add_version(self.directory, learner.save)
             on_disk.write_current(self.directory, number)
         return number
@@ -94,15 +93,11 @@ class Home:
         The model's files go into a version, then `current` is written, then the files at the top are removed.
         Cut off at any moment, the directory is a plain model or a home, and the next call does the rest.
         """
-        if self.exists and not self._plain_files():
+        if self.exists and not adoption.plain_files(self.directory):
             return self.version
-        self._check_adoption()
+        adoption.check_adoption(self.directory)
         with self._changing():
-            if not self.exists:
-                self._check_adoption()
-                number = self._version_of_plain() or on_disk.add_version(self.directory, self._copy_plain)
-                on_disk.write_current(self.directory, number)
-            self._remove_plain()
+            adoption.adopt(self.directory)
         return self.version
 
     def load(self, device: str = "auto", version: int | None = None) -> Learner:
@@ -292,29 +287,18 @@ class Home:
             for name in names:
                 self._batch_path(name).unlink(missing_ok=True)
 
-    def read_batch_note(self) -> str | None:
-        """Return what was written about the batch under way."""
-        path = self.directory / _BATCH_NOTE
-        require_regular(path)
-        try:
-            return path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise self.damaged_batch_note(error) from error
+    @property
+    def batch_note(self) -> Path:
+        """Where something may be written about the batch under way."""
+        return self.directory / "novel" / "batch.json"
 
     def write_batch_note(self, text: str | None) -> None:
         """Write about the batch under way; None where there is none."""
         with self._changing():
             if text is None:
-                (self.directory / _BATCH_NOTE).unlink(missing_ok=True)
+                self.batch_note.unlink(missing_ok=True)
             else:
-                write_whole(self.directory / _BATCH_NOTE, text)
-
-    def damaged_batch_note(self, why: object) -> ModelFileError:
-        """Say that the note on the batch under way cannot be used."""
-        path = self.directory / _BATCH_NOTE
-        return ModelFileError(f"{path} is damaged ({why}); delete it to look at that batch anew")
+                write_whole(self.batch_note, text)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -347,68 +331,11 @@ class Home:
         """Return where samples wait that come into place with a change."""
         return self._batch_path(name).with_name(f".staged-{self._batch_path(name).name}")
 
-    def _plain_files(self) -> list[Path]:
-        """Return the files of a plain model at the top of the directory."""
-        return sorted(path for path in self.directory.glob("*") if _PLAIN.fullmatch(path.name))
-
-    def _copy_plain(self, to: Path) -> None:
-        on_disk.link_files(self._plain_files(), to)
-
-    def _version_of_plain(self) -> int | None:
-        """Return the version that holds every file of the plain model, if an adoption got that far."""
-        for version in self.versions():
-            models = self.directory / "models" / on_disk.version_name(version)
-            if all(on_disk.equal_files(path, models / path.name) for path in self._plain_files()):
-                return version
-        return None
-
-    def _remove_plain(self) -> None:
-        """Delete the files at the top, once a version holds them all."""
-        if self._version_of_plain() is None:
-            names = ", ".join(path.name for path in self._plain_files())
-            raise ModelFileError(
-                f"{self.directory} keeps versions of a model; at its top stand files of another ({names}): "
-                "move those elsewhere"
-            )
-        for path in self._plain_files():
-            path.unlink()
-
-    def _check_beginning(self) -> None:
-        """Raise unless a home can begin here without touching anything else."""
-        if self.directory.exists() and not self.directory.is_dir():
-            raise ModelFileError(f"{self.directory} is a file; name a directory for the model")
-        if self.exists:
-            raise ModelFileError(f"{self.directory} keeps versions of a model already; add one by commit")
-        if (self.directory / "model.json").exists():
-            raise ModelFileError(f"{self.directory} holds a plain model; make it a home by adopt")
-        if (self.directory / "events.jsonl").exists():
-            on_disk.resolve(self.directory)  # raises where versions are there and only `current` is missing
-        self._refuse_strangers(_HOME)
-
-    def _check_adoption(self) -> None:
-        """Raise unless the directory is a home or holds a plain model and nothing else."""
-        if self.exists:
-            return
-        if not (self.directory / "model.json").is_file():
-            on_disk.resolve(self.directory)  # raises where versions are there and only `current` is missing
-            raise ModelFileError(f"{self.directory} holds no model; train one there first")
-        self._refuse_strangers(re.compile(rf"{_PLAIN.pattern}|{_HOME.pattern}|checkpoint\.safetensors"))
-
-    def _refuse_strangers(self, ours: re.Pattern[str]) -> None:
-        numbers = {on_disk.version_name(number) for number in self.versions()}
-        models = (self.directory / "models").glob("[!.]*")
-        strangers = [path.name for path in self.directory.glob("*") if not ours.fullmatch(path.name)]
-        strangers += [f"models/{path.name}" for path in models if path.name not in numbers]
-        if strangers:
-            raise ModelFileError(
-                f"{self.directory} holds other files ({min(strangers)}); name a directory for the model alone"
-            )
-
     def _require_home(self) -> None:
         on_disk.read_current(self.directory)  # raises, saying what is missing
 
     def _batch_path(self, name: str) -> Path:
-        """Return a batch's file, called after it as far as file systems allow, the rest told by a digest.
+        """Return a batch's file, called after it as far as file systems allow, the rest by a digest.
 
         Some file systems do not tell capitals from small letters, so names with capitals get a digest too.
         """

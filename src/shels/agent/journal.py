@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from shels.agent import events
-from shels.agent.batch_note import BatchNote, Plan
 from shels.agent.events import ACCOMMODATED, ACCOMMODATING, DECLINED, Event
 from shels.agent.home import Home
+from shels.agent.notes import BatchNote, Plan
 from shels.agent.versioned import VersionedLearner
-from shels.errors import ModelFileError
 
 _ADDED = ("kind", "batch", "time", "done", "provisional")  # what the log has beside an event's own facts
 
@@ -66,12 +65,6 @@ class Journal:
         if not lines or lines[-1]["kind"] not in (ACCOMMODATED, DECLINED):
             return []
         return [self._again(line) for line in lines]
-
-    def mismatch(self) -> ModelFileError:
-        """Say that the plan speaks of other images than those that wait."""
-        home = self.model.home
-        assert home is not None  # noqa: S101 - in memory, images and plan are one
-        return home.damaged_batch_note("the images that it speaks of are not there")
 
     def close(self) -> None:
         """Remove the note on a batch that is done, unless it alone knows which numbers were given."""

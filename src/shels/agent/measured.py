@@ -11,7 +11,7 @@ from torch import Tensor
 from shels.agent.agent import OpenWorldAgent, Request
 from shels.agent.alarm import AlarmRule
 from shels.agent.events import ACCOMMODATED, ALARM, DECLINED, DRIFT, OBSERVED, UNDECIDED, Event
-from shels.agent.oracle import Truth, Truths
+from shels.agent.oracle import Truth, Truths, contents
 from shels.data.samples import Label, Samples
 from shels.data.streams import StreamBatch
 from shels.errors import DataError
@@ -142,7 +142,7 @@ class Course:
 
 
 def follow(agent: OpenWorldAgent, stream: Iterable[StreamBatch], test: Samples, witness: Witness) -> Course:
-    """Return the course of an agent through a stream whose batches have labels; the agent is told none.
+    """Follow an agent through a stream whose batches have labels; the agent learns none of them.
 
     test: what accuracy is measured on. witness: of these samples, and the agent's `confirm`.
     """
@@ -150,17 +150,17 @@ def follow(agent: OpenWorldAgent, stream: Iterable[StreamBatch], test: Samples, 
     ledger = _Ledger(test, witness, list(taught), len(taught))
     steps = [_step(agent, batch, ledger) for batch in stream]
     learned_from = [] if agent.supplier else list(witness.asked.values())
-    taken = {content for inputs in learned_from for content in _contents(inputs)}
-    apart = torch.tensor([content not in taken for content in _contents(test.inputs)])
+    taken = {content for inputs in learned_from for content in contents(inputs)}
+    unseen = torch.tensor([content not in taken for content in contents(test.inputs)])
     right, novel = ledger.judged(agent.learner)
-    counted = apart & _of(test, ledger.met)
+    counted = unseen & _of(test, ledger.met)
     return Course(
         taught,
         steps,
         agent.learner,
         agent.settings.alarm,
         accuracy=_share(right[counted]),
-        right={name: _share(right[apart & _of(test, [name])]) for name in ledger.met},
+        right={name: _share(right[unseen & _of(test, [name])]) for name in ledger.met},
         accepted_and_right=_share((right & ~novel)[counted]),
     )
 
@@ -236,7 +236,3 @@ def _of(test: Samples, classes: Sequence[Label]) -> Tensor:
 
 def _share(marks: Tensor) -> float:
     return float(marks.double().mean())
-
-
-def _contents(inputs: Tensor) -> list[bytes]:
-    return [each.cpu().numpy().tobytes() for each in inputs]

@@ -27,16 +27,16 @@ class Truths:
 
     def __init__(self, samples: Samples) -> None:
         names = [samples.classes[position] for position in samples.labels.tolist()]
-        self._names = dict(zip(_contents(samples.inputs), names, strict=True))
+        self._names = dict(zip(contents(samples.inputs), names, strict=True))
 
     def of(self, inputs: Tensor) -> Truth:
         """Return what most of these images show; none may be a stranger."""
-        contents = _contents(inputs)
-        strangers = sum(content not in self._names for content in contents)
+        found = contents(inputs)
+        strangers = sum(content not in self._names for content in found)
         if strangers:
-            raise DataError(f"{strangers} of {len(contents)} images are not among those whose truth is known")
-        name, most = Counter(self._names[content] for content in contents).most_common(1)[0]
-        return Truth(name, most / len(contents))
+            raise DataError(f"{strangers} of {len(found)} images are not among those whose truth is known")
+        name, most = Counter(self._names[content] for content in found).most_common(1)[0]
+        return Truth(name, most / len(found))
 
 
 class Oracle:
@@ -77,5 +77,6 @@ class DataSetSupplier:
         return supply and replace(supply, name=new_class(str(supply.name), self.classes()))
 
 
-def _contents(inputs: Tensor) -> list[bytes]:
+def contents(inputs: Tensor) -> list[bytes]:
+    """Give what tells each image from others: its content."""
     return [image.cpu().contiguous().numpy().tobytes() for image in inputs]

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from shels.agent import events
-from shels.agent.batch_note import BatchNote
 from shels.agent.buffers import UNNAMED, Buffers
 from shels.agent.home import Home
+from shels.agent.notes import BatchNote
 from shels.data.samples import Label
 from shels.errors import DataError, ModelFileError, SettingsError
 from shels.learner.learner import Learner
@@ -110,7 +110,7 @@ class VersionedLearner:
 
     @property
     def log_has_all_numbers(self) -> bool:
-        """Whether the numbers that were given can be told from the log."""
+        """Whether the numbers that were given are all in the log, or in the names of classes."""
         return self._last <= max([self._logged, *(_number(name) for name in self.learner.classes)])
 
     def record(self, kind: str, batch: str, facts: dict[str, Any]) -> None:

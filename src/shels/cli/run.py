@@ -1,4 +1,4 @@
-"""`shels run`: let a model live among batches, find what is new and learn it."""
+"""`shels run`: let a model watch batches, find what is new and learn it."""
 
 from __future__ import annotations
 
