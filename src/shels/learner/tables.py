@@ -17,6 +17,7 @@ from torch import Tensor
 from shels.config import OWN, Gaussian, Settings
 from shels.errors import ModelFileError
 from shels.learner.pairing import score_name
+from shels.learning.gaussian_replay import rank_within
 from shels.learning.protection import parts
 from shels.learning.registry import method_of
 from shels.learning.replay_buffer import buffered_samples
@@ -308,6 +309,18 @@ def _penalty(model: Model) -> Table:
     return {"importance.count": _ONE, **_units(model.network, "importance.sum.", maps=maps)}
 
 
+def _proximal(model: Model) -> Table:
+    rank = rank_within(getattr(model.settings.accommodation, "rank", 1), model.sizes["flat"])
+    return {
+        "gaussian.mean": single("rows flat"),
+        "gaussian.factor": single(f"rows {rank} flat"),
+        "gaussian.residual": single("rows flat", NOT_NEGATIVE),
+        "gaussian.floor": single("rows", NOT_POSITIVE),
+        "gaussian.count": integers("rows"),
+        **_units(parts(model.network).tail, "activation.", maps=True),
+    }
+
+
 def _buffer(model: Model) -> Table:
     dims = "kept inputs * *" if len(model.shape) == 3 else "kept inputs"
     samples = Spec(dims, FINITE, (torch.uint8, torch.float32))
@@ -332,14 +345,7 @@ MEMORIES: dict[str, Table | Callable[[Model], Table]] = {
         "mean": double("classes kept"),
         "scatter": double("classes kept kept", COVARIANCE),
     },
-    "proximal": lambda model: {
-        "gaussian.mean": single("rows flat"),
-        "gaussian.factor": single("rows rank flat"),
-        "gaussian.residual": single("rows flat", NOT_NEGATIVE),
-        "gaussian.floor": single("rows", NOT_POSITIVE),
-        "gaussian.count": integers("rows"),
-        **_units(parts(model.network).tail, "activation.", maps=True),
-    },
+    "proximal": _proximal,
     "penalty": _penalty,
     "maha": _sums("width"),
     "slda": _sums("width"),

@@ -19,6 +19,11 @@ _PRIOR = 10
 """How many samples the old classes' spread counts as, in the spread of a new class."""
 
 
+def rank_within(rank: int, width: int) -> int:
+    """Return how many directions of so many features are kept where `rank` are asked for."""
+    return min(rank, max(1, _MOST // width), width)
+
+
 @torch.no_grad()
 def describe_class(features: Tensor, rank: int, seed: int, old: Statistics | None = None) -> Statistics:
     """Return one class's mean and covariance, the latter as a low-rank factor and a diagonal: k = 1.
@@ -27,7 +32,7 @@ def describe_class(features: Tensor, rank: int, seed: int, old: Statistics | Non
     and counts for less with every sample.
     """
     n, d = features.shape
-    rank = min(rank, max(1, _MOST // d), d)
+    rank = rank_within(rank, d)
     mean = features.mean(dim=0)
     centred = features - mean
     factor = features.new_zeros(rank, d)
