@@ -326,7 +326,12 @@ def test_demo_ends_with_where_to_look(tmp_path, monkeypatch):
         "detection": measures,
         "seconds": 2.0,
     }
-    monkeypatch.setattr(demo, "run", lambda *_, **__: result)
+
+    def at_once(*_, **__):
+        yield from ()
+        return result
+
+    monkeypatch.setattr(demo, "run", at_once)
     shown = shels("demo", "--out", tmp_path / "d").stdout.splitlines()
     assert "noticed 1 of 2" in shown[-1]
     assert shown[-1].endswith(str(tmp_path / "d" / "report.html"))
@@ -483,5 +488,5 @@ def test_memory_that_cannot_be_had_is_one_line(tmp_path, monkeypatch):
     def full(*_, **__):
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried ...")
 
-    monkeypatch.setattr(learner, "learn", full)
+    monkeypatch.setattr(learner, "learning", full)
     assert fails(1, *TRAIN, "--out", tmp_path / "m").startswith("error: out of memory; lower --batch-size")

@@ -166,7 +166,7 @@ def test_an_interrupted_accommodation_leaves_the_model_as_it_is(model, files, mo
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Learner, "accommodate", interrupted)
+    monkeypatch.setattr(Learner, "accommodating", interrupted)
     result = shels("accommodate", model, files / "sixes.npz", "--name", 6)
     assert result.exit_code == 1
     assert result.stderr == "interrupted: the model is as it was\n"
