@@ -79,7 +79,8 @@ class _Adam(StepRule):
         del settings
         count = torch.tensor(float(now.taken), device=values[0].device)
         counts = [count.clone() for _ in values]
-        adam(values, grads, *moments, [], counts, lr=now.rate, weight_decay=0.0, amsgrad=False, **_ADAM)
+        tensors = values, grads, moments[0], moments[1]
+        adam(*tensors, [], counts, lr=now.rate, weight_decay=0.0, amsgrad=False, **_ADAM)
 
     def columns(self, rates: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rate over the first bias correction, and the root of the second."""
