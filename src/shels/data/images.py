@@ -192,18 +192,19 @@ def conform(samples: Samples, size: int | None, channels: str | None) -> Samples
         return samples
     if samples.inputs.ndim != 4:
         raise SettingsError(f"{samples.origin}: size and channels are for images, and these are vectors")
-    inputs = samples.inputs if channels is None else _with_channels(samples.inputs, channels)
+    inputs = with_channels(samples.inputs, channels)
     if size is not None and tuple(inputs.shape[2:]) != (size, size):
         resized = [resize(image, size) for image in inputs]
         inputs = torch.stack(resized) if resized else inputs.new_empty((0, inputs.shape[1], size, size))
     return replace(samples, inputs=inputs)
 
 
-def _with_channels(inputs: Tensor, channels: str) -> Tensor:
-    if channels == "rgb":
-        return inputs.expand(-1, 3, -1, -1).contiguous() if inputs.shape[1] == 1 else inputs
-    if inputs.shape[1] == 1:
+def with_channels(inputs: Tensor, channels: str | None) -> Tensor:
+    """Return images with these channels; vectors stay, for the model to accept or refuse."""
+    if inputs.ndim != 4 or channels is None or inputs.shape[1] == {"grey": 1, "rgb": 3}[channels]:
         return inputs
+    if channels == "rgb":
+        return inputs.expand(-1, 3, -1, -1).contiguous()
     luma = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
     grey = (inputs * luma).sum(dim=1, keepdim=True)
     return grey.round().to(torch.uint8) if inputs.dtype == torch.uint8 else grey.clamp(0, 1)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import math
 import struct
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 
 from shels.data import cifar, images
-from shels.data.decoding import MOST_BYTES, bounded_bytes, decoding
+from shels.data.decoding import decoding, read_bounded
 from shels.data.own import read_npz, track_groups, whole_set
 from shels.data.samples import DataSet, Samples
 from shels.errors import DataError, MissingDataError
@@ -65,24 +64,20 @@ def files_of_svhn(directory: Path) -> list[Path]:
 def files_of_gtsrb(directory: Path) -> list[Path]:
     """Return the training images, test images and test labels of GTSRB: folders, or the archives."""
     folders = ("gtsrb/GTSRB", "GTSRB", "gtsrb")
-
-    def one(what: str, *choices: str) -> Path:
+    labels = f"Final_Test/Images/{SIGN_TEST_LABELS}"
+    wanted = {
+        "training images": ("Final_Training/Images", "GTSRB_Final_Training_Images.zip", "Training"),
+        "test images": ("Final_Test/Images", "GTSRB_Final_Test_Images.zip"),
+        "test labels": (labels, SIGN_TEST_LABELS, "GTSRB_Final_Test_GT.zip"),
+    }
+    out = []
+    for what, choices in wanted.items():
         forms: list[tuple[str, ...]] = []
         for choice in choices:
             anywhere = Path(choice).suffix != "" and "/" not in choice  # a file whose name is clear
             forms += _in_folders((*folders, "") if anywhere else folders, (choice,))
-        return _find(f"gtsrb ({what})", directory, forms)[0]
-
-    return [
-        one("training images", "Final_Training/Images", "GTSRB_Final_Training_Images.zip", "Training"),
-        one("test images", "Final_Test/Images", "GTSRB_Final_Test_Images.zip"),
-        one(
-            "test labels",
-            f"Final_Test/Images/{SIGN_TEST_LABELS}",
-            SIGN_TEST_LABELS,
-            "GTSRB_Final_Test_GT.zip",
-        ),
-    ]
+        out += _find(f"gtsrb ({what})", directory, forms)
+    return out
 
 
 def read_mnist(directory: Path) -> DataSet:
@@ -208,8 +203,7 @@ def _read_idx(name: str, files: Sequence[Path]) -> DataSet:
 
 def _idx_array(path: Path, dimensions: int) -> np.ndarray[Any, Any]:
     """Return the array in an IDX file of unsigned bytes, once its header and length agree."""
-    with decoding(path, "cannot be unpacked"):
-        content = _unzipped(path) if path.suffix == ".gz" else bounded_bytes(path)
+    content = read_bounded(path, "cannot be unpacked")
     start = 4 + 4 * dimensions
     magic = bytes([0, 0, 8, dimensions])
     if content[:4] != magic or len(content) < start:
@@ -224,14 +218,6 @@ def _idx_array(path: Path, dimensions: int) -> np.ndarray[Any, Any]:
             f"{path} is damaged: its header says {expected} bytes, it has {len(content)}; fetch it again"
         )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
-
-
-def _unzipped(path: Path) -> bytes:
-    with gzip.open(path) as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"it unpacks to more than {MOST_BYTES} bytes")
-    return content
 
 
 def _read_mat(path: Path) -> Samples:
@@ -268,7 +254,7 @@ def _training_signs(folder: Path | zipfile.Path, number: int) -> list[tuple[Path
 
 def _read_csv(path: Path | zipfile.Path) -> list[dict[str, str]]:
     with decoding(path, "cannot be read"):
-        text = bounded_bytes(path).decode()
+        text = read_bounded(path).decode()
         rows = list(csv.DictReader(io.StringIO(text), delimiter=";"))
     for row in rows:
         if not (row.get("Filename") and _is_number(row.get("ClassId") or "")):
@@ -279,9 +265,8 @@ def _read_csv(path: Path | zipfile.Path) -> list[dict[str, str]]:
 def _signs(rows: Sequence[tuple[Path | zipfile.Path, int]], size: int, origin: str) -> Samples:
     pixels = []
     for file, _ in rows:
-        with decoding(file, "is listed but cannot be read", "unpack the archive again"):
-            content = io.BytesIO(bounded_bytes(file))
-        pixels.append(images.read_pixels(content, str(file), "rgb", size))
+        content = read_bounded(file, "is listed but cannot be read", "unpack the archive again")
+        pixels.append(images.read_pixels(io.BytesIO(content), str(file), "rgb", size))
     labels = torch.tensor([label for _, label in rows])
     return Samples(torch.stack(pixels), labels, tuple(range(SIGN_CLASSES)), origin=origin)
 

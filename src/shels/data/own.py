@@ -18,16 +18,6 @@ from shels.data.decoding import decoding, kind_of
 from shels.data.samples import DataSet, Label, Samples
 from shels.errors import DataError, MissingDataError
 
-__all__ = [
-    "from_arrays",
-    "from_torch_dataset",
-    "images_or_vectors",
-    "read_folder",
-    "read_images",
-    "read_npz",
-    "read_npz_inputs",
-]
-
 PARTS = {"train", "test", "val", "valid"}
 KEYS = "x_train, y_train, x_test, y_test, or x and y"
 _MOST_PACKED = 200
