@@ -24,7 +24,7 @@ from shels.training.checkpoints import Checkpoint
 from shels.training.data import Batch, TrialData, TrialTraining
 from shels.training.loop import TrainingRequest, fit, fitting
 from shels.training.losses import shels_loss
-from shels.training.single import start_params
+from shels.training.trial_run import start_params
 
 SETTINGS = TrainingSettings(Adam(1e-2), batch_size=8, steps=20, check_every=5)
 

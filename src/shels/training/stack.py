@@ -18,7 +18,7 @@ from shels.training import optimisers
 from shels.training.checkpoints import Params, RunState
 from shels.training.data import Batch, Rows, State, TrialTraining
 from shels.training.losses import PADDING, SURPLUS, AfterStep, Objective, class_scores, validation_sums
-from shels.training.single import Losses, Plan, mean_losses
+from shels.training.trial_run import Losses, Plan, mean_losses
 
 
 class Stack:
