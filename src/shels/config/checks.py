@@ -96,7 +96,8 @@ class Checked:
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __init_subclass__(cls, kind: str = "") -> None:
-        cls.kind = kind
+        if kind:
+            cls.kind = kind
         dataclass(frozen=True)(cls)
 
     def __post_init__(self) -> None:
@@ -116,25 +117,18 @@ def _rules(kind: Any, name: str, hint: Any) -> tuple[Rule, ...]:
     if get_origin(hint) is Annotated:
         return tuple(hint.__metadata__)
     if get_origin(hint) is Literal:
-        return (_one_of(get_args(hint)),)
+        choices = get_args(hint)
+        words = " or ".join(f'"{each}"' for each in choices)
+        return (Rule(words, lambda value: isinstance(value, str) and value in choices),)
     kinds = get_args(hint) or (hint,)
     if NoneType in kinds:
         inner = next(each for each in kinds if each is not NoneType)
         return tuple(rule.or_none() for rule in _rules(kind, name, inner))
     if all(map(is_dataclass, kinds)):
-        return (_instance(kinds),)
+        names = [f"{each.__name__}(...)" for each in kinds]
+        words = " or ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+        return (Rule(words, lambda value: isinstance(value, kinds)),)
     raise TypeError(f"{kind.__name__}.{name} has no rule: give its type one, as in Annotated[{hint}, …]")
-
-
-def _one_of(choices: tuple[str, ...]) -> Rule:
-    words = " or ".join(f'"{each}"' for each in choices)
-    return Rule(words, lambda value: isinstance(value, str) and value in choices)
-
-
-def _instance(kinds: tuple[Any, ...]) -> Rule:
-    names = [f"{each.__name__}(...)" for each in kinds]
-    words = " or ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
-    return Rule(words, lambda value: isinstance(value, kinds))
 
 
 def _is_number(value: object) -> bool:

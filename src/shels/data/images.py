@@ -77,11 +77,6 @@ def check_form(size: int | None, channels: str | None) -> None:
         raise SettingsError(unknown_name("channels", channels, ("grey", "rgb")))
 
 
-def is_image(path: Path) -> bool:
-    """Return whether the name of a file is that of an image."""
-    return path.suffix.lower() in SUFFIXES
-
-
 def read_files(paths: Sequence[Path], size: int | None = None, channels: str | None = None) -> Tensor:
     """Return images of one size and one kind of pixel: (n, channels, height, width), uint8.
 
@@ -91,7 +86,9 @@ def read_files(paths: Sequence[Path], size: int | None = None, channels: str | N
     check_form(size, channels)
     headers = [read_header(path) for path in paths]
     kind = channels or _common_channels(paths, headers)
-    side = size or _needed_side(headers)
+    sizes = {(header.width, header.height) for header in headers}
+    small = len(sizes) == 1 and max(*sizes.pop()) <= DEFAULT_SIDE
+    side = size or (None if small else DEFAULT_SIDE)
     return torch.stack([read_pixels(path, path, kind, side) for path in paths])
 
 
@@ -220,12 +217,6 @@ def _common_channels(paths: Sequence[Path], headers: Iterable[Header]) -> str:
             'choose channels "rgb" or "grey" for all (--channels on the command line)'
         )
     return "grey" if True in first else "rgb"
-
-
-def _needed_side(headers: Sequence[Header]) -> int | None:
-    sizes = {(header.width, header.height) for header in headers}
-    small = len(sizes) == 1 and max(max(size) for size in sizes) <= DEFAULT_SIDE
-    return None if small else DEFAULT_SIDE
 
 
 def _eight_bits(image: Image) -> Image:

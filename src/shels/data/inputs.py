@@ -156,9 +156,5 @@ def _has_many_sizes(spec: str) -> bool:
 
 
 def _joined(first: Samples, second: Samples) -> Samples:
-    return Samples(
-        torch.cat([first.inputs, second.inputs]),
-        torch.cat([first.labels, second.labels]),
-        first.classes,
-        origin=first.origin.removesuffix(" train"),
-    )
+    inputs, labels = torch.cat([first.inputs, second.inputs]), torch.cat([first.labels, second.labels])
+    return Samples(inputs, labels, first.classes, origin=first.origin.removesuffix(" train"))

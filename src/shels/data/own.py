@@ -203,7 +203,7 @@ def _class_files(path: Path) -> list[tuple[str, Path]]:
 
 def _image_files(folder: Path) -> list[Path]:
     below = (p for p in folder.rglob("*") if not any(map(hidden, p.relative_to(folder).parts)))
-    return sorted(p for p in below if images.is_image(p) and p.is_file())
+    return sorted(p for p in below if p.suffix.lower() in images.SUFFIXES and p.is_file())
 
 
 def hidden(name: str) -> bool:

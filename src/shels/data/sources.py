@@ -229,27 +229,23 @@ def _conformed(data: DataSet, size: int | None, channels: str | None = None) -> 
 
 
 def _listed(each: NamedSet, directory: Path) -> Listed:
-    line = Listed(
-        each.name, each.title, each.class_count, each.train_count, each.test_count, present=True, where=""
-    )
+    counts = each.class_count, each.train_count, each.test_count
+    line = Listed(each.name, each.title, *counts, present=True, where="")
     packed = directory / f"{each.name}.npz"
     if not each.files:
         return replace(line, where="comes with scikit-learn")
     if packed.is_file():
-        return _listed_npz(line, packed)
+        line = replace(line, where=str(packed))
+        try:
+            labels = own.npz_arrays(packed, only=("y_train", "y_test"))
+        except DataError as error:
+            return replace(line, problem=str(error))
+        missing = [key for key in ("y_train", "y_test") if key not in labels]
+        if missing:
+            return replace(line, problem=f"{packed} has no array {missing[0]!r}")
+        return replace(line, train=len(labels["y_train"]), test=len(labels["y_test"]))
     try:
         files = official.find_files(each.name, directory)
     except MissingDataError:
         return replace(line, present=False)
     return replace(line, where=str(files[0] if len(files) == 1 else files[0].parent))
-
-
-def _listed_npz(line: Listed, path: Path) -> Listed:
-    try:
-        labels = own.npz_arrays(path, only=("y_train", "y_test"))
-    except DataError as error:
-        return replace(line, where=str(path), problem=str(error))
-    missing = [key for key in ("y_train", "y_test") if key not in labels]
-    if missing:
-        return replace(line, where=str(path), problem=f"{path} has no array {missing[0]!r}")
-    return replace(line, where=str(path), train=len(labels["y_train"]), test=len(labels["y_test"]))

@@ -182,18 +182,12 @@ def stacked_step(
         grads = [grad * scale.view(-1, *[1] * (grad.ndim - 1)) for grad in grads]
     for (name, param), grad in zip(params.items(), grads, strict=True):
         mine, laid = [kind[name] for kind in moments.values()], _laid_out(grad, param)
-        if not rule.fused(param, laid, mine, now):
-            _move(rule, settings, param, laid, mine, now)
-
-
-def _move(
-    rule: StepRule, settings: Optimiser, param: Tensor, grad: Tensor, moments: Values, now: Tensor
-) -> None:
-    """Move one parameter of all trials by plain operations; what rests keeps its values to the bit."""
-    rate, spread = (column.to(param.dtype).view(-1, *[1] * (param.ndim - 1)) for column in now.unbind(1))
-    new = rule.moved(settings, param, grad, moments, [rate, spread])
-    for old, value in zip((*moments, param), new, strict=True):
-        old.copy_(torch.where(spread > 0, value, old))
+        if rule.fused(param, laid, mine, now):
+            continue
+        columns = [each.to(param.dtype).view(-1, *[1] * (param.ndim - 1)) for each in now.unbind(1)]
+        new = rule.moved(settings, param, laid, mine, columns)
+        for old, value in zip((*mine, param), new, strict=True):
+            old.copy_(torch.where(columns[1] > 0, value, old))  # what rests keeps its values to the bit
 
 
 def _shortening(squares: Sequence[Tensor], longest: float) -> Tensor:
