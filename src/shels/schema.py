@@ -154,46 +154,44 @@ def _refuse(where: str, rule: str, value: object) -> NoReturn:
     raise ModelFileError(f"{where} must be {rule}, got {reprlib.repr(value)}")
 
 
-def whole(low: int, high: int = 2**63 - 1) -> Check:
-    """Return the check of a whole number."""
-
+def _one(rule: str, fits: Callable[[Any], bool]) -> Check:
     def check(value: Any, where: str) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            _refuse(where, f"a whole number, {low} to {high}", value)
+        if not fits(value):
+            _refuse(where, rule, value)
 
     return check
+
+
+def _is(value: object, kinds: type | tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def whole(low: int, high: int = 2**63 - 1) -> Check:
+    """Return the check of a whole number."""
+    rule = f"a whole number, {low} to {high}"
+    return _one(rule, lambda value: _is(value, int) and low <= value <= high)
 
 
 def number(low: float, high: float) -> Check:
     """Return the check of a finite number."""
-
-    def check(value: Any, where: str) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            _refuse(where, f"a finite number, {low:g} to {high:g}", value)
-
-    return check
+    rule = f"a finite number, {low:g} to {high:g}"
+    return _one(rule, lambda value: _is(value, (int, float)) and low <= value <= high)
 
 
 def text(pattern: str = ".*") -> Check:
     """Return the check of text."""
-
-    def check(value: Any, where: str) -> None:
-        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.DOTALL):
-            _refuse(where, f"text like {pattern}" if pattern != ".*" else "text", value)
-
-    return check
+    rule = f"text like {pattern}" if pattern != ".*" else "text"
+    fits = re.compile(pattern, re.DOTALL).fullmatch
+    return _one(rule, lambda value: isinstance(value, str) and fits(value) is not None)
 
 
-def flag(value: Any, where: str) -> None:
-    """Check a value that is true or false."""
-    if not isinstance(value, bool):
-        _refuse(where, "true or false", value)
-
-
-def label(value: Any, where: str) -> None:
-    """Check the name of a class: text, or a finite number."""
-    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
-        _refuse(where, "text or a finite number", value)
+flag = _one("true or false", lambda value: isinstance(value, bool))
+"""Checks a value that is true or false."""
+label = _one(
+    "text or a finite number",
+    lambda value: isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)),
+)
+"""Checks the name of a class: text, or a finite number."""
 
 
 def or_none(check: Check) -> Check:

@@ -1,6 +1,6 @@
 import json
 import math
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -91,7 +91,6 @@ def test_a_value_outside_its_rule_is_refused_by_name_rule_and_value(make, settin
 
 
 def test_a_field_without_a_rule_is_refused_when_its_class_is_first_used():
-    @dataclass(frozen=True)
     class Forgotten(Checked):
         width: int = 3
 

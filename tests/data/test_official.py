@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from shels.data import official
+from shels.data.sources import load_named
 from shels.errors import DataError, MissingDataError
 
 random = np.random.default_rng(0)
@@ -39,7 +40,7 @@ def write_idx(folder, train=7, test=3, packed=True):
 @pytest.mark.parametrize("packed", [True, False])
 def test_idx_files_give_their_very_bytes(tmp_path, folder, packed):
     arrays = write_idx(tmp_path / folder, packed=packed)
-    data = official.read_mnist(tmp_path)
+    data = load_named("mnist", tmp_path)
     assert data.name == "mnist"
     assert np.array_equal(data.train.inputs[:, 0].numpy(), arrays["train-images-idx3-ubyte"])
     assert data.train.inputs.shape == (7, 1, 28, 28)
@@ -52,22 +53,22 @@ def test_idx_files_give_their_very_bytes(tmp_path, folder, packed):
 @pytest.mark.parametrize("folder", ["fmnist", "FashionMNIST/raw", "fashion-mnist"])
 def test_fashion_files_are_never_taken_for_mnist(tmp_path, folder):
     write_idx(tmp_path / folder)
-    assert len(official.read_fmnist(tmp_path).train) == 7
+    assert len(load_named("fmnist", tmp_path).train) == 7
     with pytest.raises(MissingDataError, match="mnist was not found"):
-        official.read_mnist(tmp_path)
+        load_named("mnist", tmp_path)
 
 
 def test_idx_files_beside_no_named_folder_are_not_guessed(tmp_path):
     write_idx(tmp_path / "data")
     with pytest.raises(MissingDataError, match=r"train-images-idx3-ubyte\.gz.*MNIST/raw"):
-        official.read_mnist(tmp_path / "data")
+        load_named("mnist", tmp_path / "data")
 
 
 def test_a_missing_idx_file_is_named(tmp_path):
     write_idx(tmp_path / "mnist")
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(MissingDataError, match=r"lacks only mnist/t10k-labels-idx1-ubyte\.gz"):
-        official.read_mnist(tmp_path)
+        load_named("mnist", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_a_damaged_idx_file_is_named(tmp_path, damage, message):
     path = tmp_path / "mnist" / "train-images-idx3-ubyte"
     path.write_bytes(damage(idx(np.zeros((2, 8, 12), np.uint8))))
     with pytest.raises(DataError, match=f"{path}.*{message}"):
-        official.read_mnist(tmp_path)
+        load_named("mnist", tmp_path)
 
 
 def test_a_truncated_gzip_file_is_named(tmp_path):
@@ -93,14 +94,14 @@ def test_a_truncated_gzip_file_is_named(tmp_path):
     path = tmp_path / "mnist" / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz cannot be unpacked"):
-        official.read_mnist(tmp_path)
+        load_named("mnist", tmp_path)
 
 
 def test_more_images_than_labels_are_refused(tmp_path):
     write_idx(tmp_path / "mnist", packed=False)
     (tmp_path / "mnist" / "train-labels-idx1-ubyte").write_bytes(idx(np.zeros(6, np.uint8)))
     with pytest.raises(DataError, match="7 inputs but labels of shape"):
-        official.read_mnist(tmp_path)
+        load_named("mnist", tmp_path)
 
 
 def cifar_batches(suffix=""):
@@ -158,7 +159,7 @@ def write_cifar(directory, kind, archive):
 def test_cifar_batches_give_their_very_bytes(tmp_path, kind, archive):
     batches = write_cifar(tmp_path, kind, archive)
     before = sorted(tmp_path.rglob("*"))
-    data = official.read_cifar10(tmp_path)
+    data = load_named("cifar10", tmp_path)
     assert data.train.inputs.shape == (20, 3, 32, 32)
     assert np.array_equal(data.train.inputs[4:8].flatten(1).numpy(), batches[1][0])
     assert data.train.labels.tolist() == [label for _, labels in batches[:5] for label in labels.tolist()]
@@ -169,7 +170,7 @@ def test_cifar_batches_give_their_very_bytes(tmp_path, kind, archive):
 def test_binary_batches_are_preferred_to_pickled_ones(tmp_path):
     write_cifar(tmp_path, "python", archive=False)
     batches = write_cifar(tmp_path, "binary", archive=True)
-    assert np.array_equal(official.read_cifar10(tmp_path).test.inputs.flatten(1).numpy(), batches[5][0])
+    assert np.array_equal(load_named("cifar10", tmp_path).test.inputs.flatten(1).numpy(), batches[5][0])
 
 
 class Payload:
@@ -204,7 +205,7 @@ def test_a_pickle_that_would_run_something_is_refused_and_runs_nothing(tmp_path,
     else:
         (tmp_path / "cifar-10-batches-py" / "data_batch_1").write_bytes(content)
     with pytest.raises(DataError, match="data_batch_1 was refused: a batch may hold arrays and nothing else"):
-        official.read_cifar10(tmp_path)
+        load_named("cifar10", tmp_path)
     assert not mark.exists()
 
 
@@ -229,7 +230,7 @@ def test_a_python_batch_with_other_content_is_named(tmp_path, content):
     write_cifar(tmp_path, "python", archive=False)
     (tmp_path / "cifar-10-batches-py" / "data_batch_3").write_bytes(content)
     with pytest.raises(DataError, match="data_batch_3 "):
-        official.read_cifar10(tmp_path)
+        load_named("cifar10", tmp_path)
 
 
 def test_damaged_cifar_files_are_named(tmp_path):
@@ -238,15 +239,15 @@ def test_damaged_cifar_files_are_named(tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"cifar-10-binary\.tar\.gz is not a whole archive"):
-        official.read_cifar10(tmp_path)
+        load_named("cifar10", tmp_path)
     write_archive(path, "x", {"data_batch_1.bin": b"0" * 3073})
     with pytest.raises(DataError, match=r"lacks data_batch_2\.bin"):
-        official.read_cifar10(tmp_path)
+        load_named("cifar10", tmp_path)
     path.unlink()
     write_cifar(tmp_path, "binary", archive=False)
     (tmp_path / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(b"0" * 3072)
     with pytest.raises(DataError, match=r"test_batch\.bin is damaged.*3073, got 3072"):
-        official.read_cifar10(tmp_path)
+        load_named("cifar10", tmp_path)
 
 
 def write_svhn(folder):
@@ -261,7 +262,7 @@ def write_svhn(folder):
 @pytest.mark.parametrize("folder", ["svhn", "SVHN", "."])
 def test_svhn_label_ten_is_the_digit_zero_and_pixels_keep_their_place(tmp_path, folder):
     pixels = write_svhn(tmp_path / folder)
-    data = official.read_svhn(tmp_path)
+    data = load_named("svhn", tmp_path)
     assert data.train.labels.tolist() == [0, 1, 9, 2]
     assert data.train.classes == tuple(range(10))
     assert data.test.inputs[2, 1, 5, 7] == pixels[5, 7, 1, 2]
@@ -273,10 +274,10 @@ def test_a_damaged_or_foreign_svhn_file_is_named(tmp_path):
     path = tmp_path / "train_32x32.mat"
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(DataError, match=r"train_32x32\.mat is not a whole MATLAB file"):
-        official.read_svhn(tmp_path)
+        load_named("svhn", tmp_path)
     scipy.io.savemat(path, {"X": np.zeros((2, 2))})
     with pytest.raises(DataError, match=r"train_32x32\.mat must hold X"):
-        official.read_svhn(tmp_path)
+        load_named("svhn", tmp_path)
 
 
 def ppm(width, height, value):
@@ -331,14 +332,14 @@ def check_gtsrb(data, size=48):
 @pytest.mark.parametrize("table", ["GT-final_test.csv", "GTSRB/Final_Test/Images/GT-final_test.csv"])
 def test_traffic_signs_are_read_from_the_official_layout(tmp_path, base, table):
     write_files(tmp_path / base, {**gtsrb_files(), table: TEST_TABLE})
-    check_gtsrb(official.read_gtsrb(tmp_path))
+    check_gtsrb(load_named("gtsrb", tmp_path))
 
 
 @pytest.mark.parametrize("tables", [True, False])
 def test_traffic_signs_are_read_from_torchvisions_layout(tmp_path, tables):
     files = gtsrb_files("GTSRB/Training", tables)
     write_files(tmp_path / "gtsrb", {**files, "GT-final_test.csv": TEST_TABLE})
-    check_gtsrb(official.read_gtsrb(tmp_path, size=32), size=32)
+    check_gtsrb(load_named("gtsrb", tmp_path, size=32), size=32)
 
 
 def test_traffic_signs_are_read_from_the_archives(tmp_path):
@@ -352,10 +353,10 @@ def test_traffic_signs_are_read_from_the_archives(tmp_path):
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             for inner, content in contents.items():
                 archive.writestr(inner, content)
-    check_gtsrb(official.read_gtsrb(tmp_path))
+    check_gtsrb(load_named("gtsrb", tmp_path))
     (tmp_path / "GTSRB_Final_Test_GT.zip").write_bytes(b"junk")
     with pytest.raises(DataError, match=r"GTSRB_Final_Test_GT\.zip is not a whole zip"):
-        official.read_gtsrb(tmp_path)
+        load_named("gtsrb", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +380,7 @@ def test_missing_or_damaged_traffic_signs_are_named(tmp_path, name, content, mes
     write_files(tmp_path, {**gtsrb_files(), "GT-final_test.csv": TEST_TABLE})
     (tmp_path / name).unlink() if content is None else (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
-        official.read_gtsrb(tmp_path)
+        load_named("gtsrb", tmp_path)
 
 
 def test_traffic_sign_folders_without_images_are_refused(tmp_path):
@@ -387,13 +388,13 @@ def test_traffic_sign_folders_without_images_are_refused(tmp_path):
     write_files(tmp_path, {**files, "GT-final_test.csv": TEST_TABLE})
     (tmp_path / "GTSRB" / "Final_Training" / "Images").mkdir(parents=True)
     with pytest.raises(DataError, match="holds no training images"):
-        official.read_gtsrb(tmp_path)
+        load_named("gtsrb", tmp_path)
 
 
 def test_the_embedded_digits_are_the_same_every_time_and_scaled_to_bytes():
     from sklearn.datasets import load_digits
 
-    data, again = official.read_digits(), official.read_digits()
+    data, again = load_named("digits"), load_named("digits")
     assert (len(data.train), len(data.test)) == (1257, 540)
     assert torch.equal(data.train.inputs, again.train.inputs)
     assert data.train.inputs.shape[1:] == (1, 8, 8)

@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from shels.data import own
+from shels.data import arrays, own
 from shels.errors import DataError, MissingDataError, SettingsError
 
 random = np.random.default_rng(0)
@@ -13,32 +13,32 @@ COLOUR = random.integers(0, 256, (3, 5, 6, 3), np.uint8)
 
 
 def test_grey_and_colour_images_keep_their_bytes():
-    assert np.array_equal(own.images_or_vectors(GREY)[:, 0].numpy(), GREY)
-    assert np.array_equal(own.images_or_vectors(COLOUR).numpy(), COLOUR.transpose(0, 3, 1, 2))
-    assert own.images_or_vectors(GREY[..., None]).shape == (3, 1, 5, 6)
+    assert np.array_equal(arrays.images_or_vectors(GREY)[:, 0].numpy(), GREY)
+    assert np.array_equal(arrays.images_or_vectors(COLOUR).numpy(), COLOUR.transpose(0, 3, 1, 2))
+    assert arrays.images_or_vectors(GREY[..., None]).shape == (3, 1, 5, 6)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int16, np.uint16, np.int32])
 def test_other_whole_numbers_from_0_to_255_become_bytes(dtype):
-    inputs = own.images_or_vectors(GREY.astype(dtype))
+    inputs = arrays.images_or_vectors(GREY.astype(dtype))
     assert inputs.dtype == torch.uint8
     assert np.array_equal(inputs[:, 0].numpy(), GREY)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_real_images_become_float32(dtype):
-    inputs = own.images_or_vectors((GREY / 256).astype(dtype))
+    inputs = arrays.images_or_vectors((GREY / 256).astype(dtype))
     assert inputs.dtype == torch.float32
     assert np.allclose(inputs[:, 0].numpy(), GREY / 256, atol=1e-3)
 
 
 def test_true_and_false_pixels_become_white_and_black():
-    assert own.images_or_vectors(np.array([[[True, False]]])).flatten().tolist() == [255, 0]
+    assert arrays.images_or_vectors(np.array([[[True, False]]])).flatten().tolist() == [255, 0]
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint64, np.float64, bool])
 def test_vectors_of_any_real_kind_become_float32(dtype):
-    inputs = own.images_or_vectors(np.array([[0, 1], [1, 0]], dtype))
+    inputs = arrays.images_or_vectors(np.array([[0, 1], [1, 0]], dtype))
     assert inputs.dtype == torch.float32
     assert inputs.tolist() == [[0, 1], [1, 0]]
 
@@ -46,18 +46,18 @@ def test_vectors_of_any_real_kind_become_float32(dtype):
 def test_the_tensor_is_a_copy_even_of_a_read_only_array():
     frozen = GREY.copy()
     frozen.flags.writeable = False
-    inputs = own.images_or_vectors(frozen)
+    inputs = arrays.images_or_vectors(frozen)
     inputs[:] = 0
     assert frozen.any()
 
 
 def test_a_torch_tensor_has_its_channels_first_only_where_that_is_plain():
     first = torch.rand(2, 3, 8, 9)
-    assert torch.equal(own.images_or_vectors(first), first)
-    assert own.images_or_vectors(torch.rand(2, 8, 9, 3)).shape == (2, 3, 8, 9)
-    assert own.images_or_vectors(torch.rand(2, 3, 8, 3)).shape == (2, 3, 3, 8)
-    assert own.images_or_vectors(torch.rand(2, 8, 9).requires_grad_()).shape == (2, 1, 8, 9)
-    assert own.images_or_vectors(torch.rand(2, 4).to(torch.bfloat16)).dtype == torch.float32
+    assert torch.equal(arrays.images_or_vectors(first), first)
+    assert arrays.images_or_vectors(torch.rand(2, 8, 9, 3)).shape == (2, 3, 8, 9)
+    assert arrays.images_or_vectors(torch.rand(2, 3, 8, 3)).shape == (2, 3, 3, 8)
+    assert arrays.images_or_vectors(torch.rand(2, 8, 9).requires_grad_()).shape == (2, 1, 8, 9)
+    assert arrays.images_or_vectors(torch.rand(2, 4).to(torch.bfloat16)).dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_torch_tensor_has_its_channels_first_only_where_that_is_plain():
 )
 def test_inputs_that_cannot_be_used_are_refused_by_name(x, message):
     with pytest.raises(DataError, match=f"(?s)my array.*{message}"):
-        own.images_or_vectors(x, "my array")
+        arrays.images_or_vectors(x, "my array")
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_inputs_that_cannot_be_used_are_refused_by_name(x, message):
     ],
 )
 def test_labels_of_any_hashable_kind_become_positions_in_sorted_classes(y, classes, positions):
-    samples = own.from_arrays(GREY, y)
+    samples = arrays.from_arrays(GREY, y)
     assert samples.classes == classes
     assert [type(name) for name in samples.classes] == [type(name) for name in classes]
     assert samples.labels.tolist() == positions
 
 
 def test_given_classes_fix_the_order_and_may_have_no_samples():
-    samples = own.from_arrays(GREY, [2, 0, 2], classes=[2, 1, 0])
+    samples = arrays.from_arrays(GREY, [2, 0, 2], classes=[2, 1, 0])
     assert samples.classes == (2, 1, 0)
     assert samples.labels.tolist() == [0, 2, 0]
 
@@ -130,12 +130,12 @@ def test_given_classes_fix_the_order_and_may_have_no_samples():
 )
 def test_labels_that_cannot_be_used_are_refused(y, message):
     with pytest.raises(DataError, match=f"the arrays.*{message}"):
-        own.from_arrays(GREY, y)
+        arrays.from_arrays(GREY, y)
 
 
 def test_a_label_outside_the_given_classes_is_refused():
     with pytest.raises(DataError, match="label 5 in row 2 is not one of"):
-        own.from_arrays(GREY, [0, 1, 5], classes=[0, 1])
+        arrays.from_arrays(GREY, [0, 1, 5], classes=[0, 1])
 
 
 def test_an_npz_with_both_parts_has_the_classes_of_both(tmp_path):

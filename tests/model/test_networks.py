@@ -78,30 +78,14 @@ def test_every_layer_with_weights_is_followed_by_a_relu(name):
 
 
 def test_vgg16_gives_the_shapes_of_vgg16():
-    assert walk(on_paper("vgg16", (3, 224, 224)), (3, 224, 224)) == [
-        ("Conv2d", (64, 224, 224)),
-        ("Conv2d", (64, 224, 224)),
-        ("MaxPool2d", (64, 112, 112)),
-        ("Conv2d", (128, 112, 112)),
-        ("Conv2d", (128, 112, 112)),
-        ("MaxPool2d", (128, 56, 56)),
-        ("Conv2d", (256, 56, 56)),
-        ("Conv2d", (256, 56, 56)),
-        ("Conv2d", (256, 56, 56)),
-        ("MaxPool2d", (256, 28, 28)),
-        ("Conv2d", (512, 28, 28)),
-        ("Conv2d", (512, 28, 28)),
-        ("Conv2d", (512, 28, 28)),
-        ("MaxPool2d", (512, 14, 14)),
-        ("Conv2d", (512, 14, 14)),
-        ("Conv2d", (512, 14, 14)),
-        ("Conv2d", (512, 14, 14)),
-        ("MaxPool2d", (512, 7, 7)),
-        ("AdaptiveAvgPool2d", (512, 7, 7)),
-        ("Flatten", (25088,)),
-        ("Linear", (4096,)),
-        ("Linear", (4096,)),
-    ]
+    expected, side = [], 224
+    for channels, depth in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        expected += [("Conv2d", (channels, side, side))] * depth
+        side //= 2
+        expected.append(("MaxPool2d", (channels, side, side)))
+    expected += [("AdaptiveAvgPool2d", (512, 7, 7)), ("Flatten", (25088,))]
+    expected += [("Linear", (4096,))] * 2
+    assert walk(on_paper("vgg16", (3, 224, 224)), (3, 224, 224)) == expected
 
 
 def test_vgg16_has_the_parameters_of_vgg16_without_its_last_layer():

@@ -8,8 +8,7 @@ from torch import nn
 from shels.config import NetworkSettings
 from shels.errors import ModelFileError
 from shels.model import networks
-from shels.model.networks import ARCHITECTURES, build
-from shels.model.pretrained import load_vgg16
+from shels.model.networks import ARCHITECTURES, build, load_vgg16
 
 # Where torchvision's vgg16 keeps its layers; the first number of each pair is the chain's own place.
 FEATURES = [(i, f"features.{i}") for i in (0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28)]

@@ -26,8 +26,8 @@ from shels.training.checkpoints import Checkpoint
 from shels.training.data import Rows, TrialData, TrialTraining
 from shels.training.loop import fit, fit_trials, training
 from shels.training.losses import PADDING, Objective, average, cross_entropy, shels_loss
-from shels.training.single import Plan
 from shels.training.stack import Stack, stacked_params
+from shels.training.trial_run import Plan
 
 ADAM = TrainingSettings(Adam(1e-2), batch_size=8, steps=50, check_every=10)
 SGD = replace(ADAM, optimiser=Sgd(0.1, momentum=0.9, weight_decay=0.01, decay=2.0, decay_epochs=2))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,14 +16,15 @@ from shels.config import Adam, NetworkSettings, Sgd, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import ModelFileError, TrainingError
-from shels.files import read_metadata, to_bytes
+from shels.files import read_metadata, read_tensors, to_bytes
+from shels.model import sparsity
 from shels.model.networks import Network, build, from_chain
 from shels.runtime import finished, generator
 from shels.training.checkpoints import Checkpoint
 from shels.training.data import Batch, TrialData, TrialTraining
 from shels.training.loop import TrainingRequest, fit, fitting
 from shels.training.losses import shels_loss
-from shels.training.single import start_params
+from shels.training.trial_run import start_params
 
 SETTINGS = TrainingSettings(Adam(1e-2), batch_size=8, steps=20, check_every=5)
 
@@ -50,24 +52,37 @@ def request(net, data=None, settings=SETTINGS, checkpoint=None):
     return TrainingRequest(made, shels_loss(net, settings), settings)
 
 
+def train_plainly(net, rate, steps, loss):
+    optimiser = torch.optim.Adam(net.parameters(), lr=rate)
+    for step in range(steps):
+        optimiser.zero_grad()
+        loss(step).backward()
+        optimiser.step()
+
+
+def assert_same_weights(ours, theirs, **within):
+    for (name, got), expected in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(got, expected, **within, msg=name)
+
+
 def test_loss_is_cross_entropy_over_cosines_plus_layer_wise_group_sparsity_in_a_float64_loop():
     net = network()
     batch = Batch(blobs().inputs, blobs().labels)
     got = shels_loss(net, replace(SETTINGS, alpha=0.01))(dict(net.named_parameters()), batch, {})
 
     weights = [net.body[0].weight, net.body[2].weight, net.head.weight]
-    sparsity = 0.0
+    norms = 0.0
     for layer, weight in enumerate(weights, start=1):
         mu = (layer - 1) / (3 - 1)
         w = weight.detach().double()
-        sparsity += (1 - mu) * sum(float((w[:, unit] ** 2).sum()) ** 0.5 for unit in range(w.shape[1]))
+        norms += (1 - mu) * sum(float((w[:, unit] ** 2).sum()) ** 0.5 for unit in range(w.shape[1]))
     features = net.features(batch.inputs).detach().double()
     total = 0.0
     for f, label in zip(features, batch.labels, strict=True):
         rows = weights[2].detach().double()
         cosines = torch.stack([(f @ row) / (f.norm() * row.norm()) for row in rows])
         total += float(-(cosines[label] - cosines.exp().sum().log()))
-    assert float(got.detach()) == pytest.approx(total / len(batch.labels) + 0.01 * sparsity, rel=1e-5)
+    assert float(got.detach()) == pytest.approx(total / len(batch.labels) + 0.01 * norms, rel=1e-5)
 
 
 def test_constant_depth_weights_press_every_layer_alike():
@@ -86,25 +101,40 @@ def test_constant_depth_weights_press_every_layer_alike():
     )
 
 
+def test_without_sparsity_no_norm_is_computed_and_the_loss_is_that_of_zero_times_the_norms(monkeypatch):
+    net, batch = network(), Batch(blobs().inputs, blobs().labels)
+    params = dict(net.named_parameters())
+    plain = shels_loss(net, replace(SETTINGS, alpha=0.0))
+    expected = plain(params, batch, {}) + 0.0 * sparsity.group_sparsity(list(params.values())[:1], [0.0])
+    grads = torch.autograd.grad(expected, list(params.values()))
+
+    def refuse(weight):
+        raise AssertionError("a norm was computed")
+
+    monkeypatch.setattr(sparsity, "outgoing_norms", refuse)
+    found = plain(params, batch, {})
+    assert torch.equal(found, expected)
+    for got, wanted in zip(torch.autograd.grad(found, list(params.values())), grads, strict=True):
+        assert torch.equal(got, wanted)
+    with pytest.raises(AssertionError, match="a norm was computed"):
+        shels_loss(net, replace(SETTINGS, alpha=1e-3))(params, batch, {})
+
+
 def test_one_step_equals_a_plain_pytorch_loop():
     ours, theirs = network(), network()
     data = trial()
-    loss = shels_loss(ours, SETTINGS)
-    fit(ours, loss, data, replace(SETTINGS, steps=16, check_every=16), seed=5)
+    fit(ours, shels_loss(ours, SETTINGS), data, replace(SETTINGS, steps=16, check_every=16), seed=5)
 
-    optimiser = torch.optim.Adam(theirs.parameters(), lr=1e-2)
-    for step in range(16):
+    def loss(step):
         epoch, place = divmod(step, 8)  # 60 samples, batches of 8: the eighth holds four
         order = torch.randperm(60, generator=generator(5, "batches", epoch))
         index = order[place * 8 : place * 8 + 8]
         value = F.cross_entropy(theirs(data.inputs[index]), data.training.labels[index])
         weights = [theirs.body[0].weight, theirs.body[2].weight]
-        value = value + 1e-3 * (weights[0].norm(dim=0).sum() + 0.5 * weights[1].norm(dim=0).sum())
-        optimiser.zero_grad()
-        value.backward()
-        optimiser.step()
-    for (name, got), expected in zip(ours.named_parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6, msg=name)
+        return value + 1e-3 * (weights[0].norm(dim=0).sum() + 0.5 * weights[1].norm(dim=0).sum())
+
+    train_plainly(theirs, 1e-2, 16, loss)
+    assert_same_weights(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
 def test_convolutions_train_as_in_a_plain_loop_whatever_their_memory_layout():
@@ -114,14 +144,12 @@ def test_convolutions_train_as_in_a_plain_loop_whatever_their_memory_layout():
     ours = build(NetworkSettings("small"), (1, 8, 8), 2, seed=0)
     theirs = build(NetworkSettings("small"), (1, 8, 8), 2, seed=0)
     fit(ours, shels_loss(ours, settings), data, settings, seed=0)
-    optimiser = torch.optim.Adam(theirs.parameters(), lr=1e-3)
-    for _ in range(5):
-        value = F.cross_entropy(theirs(samples.inputs / 255), samples.labels)
-        optimiser.zero_grad()
-        value.backward()
-        optimiser.step()
-    for (name, got), expected in zip(ours.named_parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-5, msg=name)
+
+    def loss(step):
+        return F.cross_entropy(theirs(samples.inputs / 255), samples.labels)
+
+    train_plainly(theirs, 1e-3, 5, loss)
+    assert_same_weights(ours, theirs, rtol=1e-3, atol=1e-5)
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
@@ -380,7 +408,7 @@ def test_an_edited_checkpoint_with_the_right_identity_is_refused(tmp_path, edit)
     store, net = Checkpoint(tmp_path / "checkpoint.safetensors"), network()
     fit(net, shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=store)
     identity = read_metadata(store.path)["identity"]
-    tensors, facts = store.read(identity)
+    tensors, facts = read_tensors(store.path), json.loads(read_metadata(store.path)["facts"])
     edit(tensors, facts)
     store.write(identity, tensors, facts)
     with pytest.raises(ModelFileError, match=r"checkpoint\.safetensors.*delete it to start afresh"):
@@ -391,7 +419,7 @@ def test_facts_of_a_checkpoint_that_are_nested_too_deep_are_refused(tmp_path):
     store, net = Checkpoint(tmp_path / "checkpoint.safetensors"), network()
     fit(net, shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=store)
     identity = read_metadata(store.path)["identity"]
-    tensors, _ = store.read(identity)
+    tensors = read_tensors(store.path)
     store.path.write_bytes(to_bytes(tensors, {"identity": identity, "facts": "[" * 100_000}))
     with pytest.raises(ModelFileError, match="delete it to start afresh"):
         fit(network(), shels_loss(net, SETTINGS), trial(), SETTINGS, seed=0, checkpoint=store)

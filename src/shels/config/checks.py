@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import numbers
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, dataclass_transform, get_args, get_origin
 
 from shels.errors import SettingsError
 
@@ -76,11 +77,13 @@ ShareOverZero: TypeAlias = Annotated[float, number(0, 1, over=True)]
 Name: TypeAlias = Annotated[str, text("a name")]
 
 
+@dataclass_transform(frozen_default=True)
 class Checked:
-    """Base of settings: on construction every field is checked against the rule in its type.
+    """Base of settings: a frozen dataclass whose fields are checked against the rules in their types.
 
-    >>> @dataclass(frozen=True)
-    ... class Penalty(Checked):
+    kind: what plain data call it by, where it is one of several choices.
+
+    >>> class Penalty(Checked, kind="penalty"):
     ...     beta: NotNegative = 1.0
     >>> Penalty(beta=3)
     Penalty(beta=3.0)
@@ -88,6 +91,14 @@ class Checked:
     Traceback (most recent call last):
     shels.errors.SettingsError: beta must be a number, 0 or more, got -1
     """
+
+    kind: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __init_subclass__(cls, kind: str = "") -> None:
+        if kind:
+            cls.kind = kind
+        dataclass(frozen=True)(cls)
 
     def __post_init__(self) -> None:
         kind: Any = type(self)
@@ -98,7 +109,7 @@ class Checked:
 
 @cache
 def _rules_of(kind: Any) -> dict[str, tuple[Rule, ...]]:
-    hints = get_type_hints(kind, include_extras=True)
+    hints = typing.get_type_hints(kind, include_extras=True)
     return {each.name: _rules(kind, each.name, hints[each.name]) for each in fields(kind)}
 
 
@@ -106,25 +117,18 @@ def _rules(kind: Any, name: str, hint: Any) -> tuple[Rule, ...]:
     if get_origin(hint) is Annotated:
         return tuple(hint.__metadata__)
     if get_origin(hint) is Literal:
-        return (_one_of(get_args(hint)),)
+        choices = get_args(hint)
+        words = " or ".join(f'"{each}"' for each in choices)
+        return (Rule(words, lambda value: isinstance(value, str) and value in choices),)
     kinds = get_args(hint) or (hint,)
     if NoneType in kinds:
         inner = next(each for each in kinds if each is not NoneType)
         return tuple(rule.or_none() for rule in _rules(kind, name, inner))
     if all(map(is_dataclass, kinds)):
-        return (_instance(kinds),)
+        names = [f"{each.__name__}(...)" for each in kinds]
+        words = " or ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+        return (Rule(words, lambda value: isinstance(value, kinds)),)
     raise TypeError(f"{kind.__name__}.{name} has no rule: give its type one, as in Annotated[{hint}, …]")
-
-
-def _one_of(choices: tuple[str, ...]) -> Rule:
-    words = " or ".join(f'"{each}"' for each in choices)
-    return Rule(words, lambda value: isinstance(value, str) and value in choices)
-
-
-def _instance(kinds: tuple[Any, ...]) -> Rule:
-    names = [f"{each.__name__}(...)" for each in kinds]
-    words = " or ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
-    return Rule(words, lambda value: isinstance(value, kinds))
 
 
 def _is_number(value: object) -> bool:

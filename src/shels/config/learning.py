@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from shels.config.checks import (
     Checked,
@@ -19,20 +18,16 @@ from shels.config.checks import (
 )
 
 
-@dataclass(frozen=True)
-class Gaussian(Checked):
+class Gaussian(Checked, kind="gaussian"):
     """Take a class in as a Gaussian on features that the network has: one pass, no gradient step."""
 
-    kind: ClassVar[str] = "gaussian"
     features: Annotated[int, whole(), Rule("at most 2048", lambda value: value <= 2048)] = 512
     """How many values of the shared features to keep at most: their main directions at `fit`."""
 
 
-@dataclass(frozen=True)
-class Penalty(Checked):
+class Penalty(Checked, kind="penalty"):
     """Take a class in by training, as the paper prints it: changes to important units cost."""
 
-    kind: ClassVar[str] = "penalty"
     beta: NotNegative = 2000.0
     """Weight of the penalty on changes."""
     rate_divisor: Positive = 10.0
@@ -47,11 +42,9 @@ class Penalty(Checked):
     """Units added to the last hidden layer before a class is taken in."""
 
 
-@dataclass(frozen=True)
-class Proximal(Checked):
+class Proximal(Checked, kind="proximal"):
     """Take a class in by training with exact protection, against samples of the old classes' Gaussians."""
 
-    kind: ClassVar[str] = "proximal"
     steps: Count = 300
     learning_rate: Positive = 1e-3
     batch_size: Count = 64
@@ -81,30 +74,24 @@ Where: TypeAlias = Literal["shared", "high"]
 MemorySize: TypeAlias = Annotated[int, whole(2)] | None
 
 
-@dataclass(frozen=True)
-class Maha(Checked):
+class Maha(Checked, kind="maha"):
     """A mean for each class and one covariance (Lee et al.): a new class is a new mean, Σ is updated."""
 
-    kind: ClassVar[str] = "maha"
     features: Where = "shared"
     """On the features that the last layer sees it names new classes worse (docs/log.md)."""
 
 
-@dataclass(frozen=True)
-class Slda(Checked):
+class Slda(Checked, kind="slda"):
     """Streaming linear discriminant analysis (Hayes, Kanan) on features that stay as they are."""
 
-    kind: ClassVar[str] = "slda"
     features: Where = "shared"
     shrinkage: ShareOverZero = 1e-4
     """ε of Λ = ((1 - ε) Σ + ε v I)⁻¹, v the features' mean variance."""
 
 
-@dataclass(frozen=True)
-class Fecam(Checked):
+class Fecam(Checked, kind="fecam"):
     """A mean and a covariance for each class, normalised so that classes compare (Goswami et al.)."""
 
-    kind: ClassVar[str] = "fecam"
     features: Where = "shared"
     power: ShareOverZero = 0.5
     """λ of Tukey's transformation of features, f^λ."""
@@ -115,21 +102,17 @@ class Fecam(Checked):
     """
 
 
-@dataclass(frozen=True)
-class Ranpac(Checked):
+class Ranpac(Checked, kind="ranpac"):
     """Ridge regression on a random, rectified projection of features (McDonnell et al.)."""
 
-    kind: ClassVar[str] = "ranpac"
     features: Where = "shared"
     projections: Count = 4096
     """M: how many random directions; each costs memory by the square."""
 
 
-@dataclass(frozen=True)
-class AgsCl(Checked):
+class AgsCl(Checked, kind="ags-cl"):
     """Proximal steps that clear unused units and hold used ones (Jung et al.), with a single head."""
 
-    kind: ClassVar[str] = "ags-cl"
     mu: NotNegative = 1e-3
     """Weight of the sparsity of unused units; α of the SHELS experiment it is compared with."""
     lam: NotNegative = 2000.0
@@ -143,11 +126,9 @@ class AgsCl(Checked):
     """ρ, the share of the unused units that begin afresh after a class was learned; the authors' code's."""
 
 
-@dataclass(frozen=True)
-class Ewc(Checked):
+class Ewc(Checked, kind="ewc"):
     """Elastic weight consolidation (Kirkpatrick et al.): changes cost by their Fisher information."""
 
-    kind: ClassVar[str] = "ewc"
     strength: NotNegative = 1e6
     """λ, the weight of the quadratic penalty; the best of 1e4 to 1e7 on MNIST, on trials of their own."""
     epochs: Count = 8
@@ -156,11 +137,9 @@ class Ewc(Checked):
     """How many samples of what was just learned the Fisher information is taken over, at most."""
 
 
-@dataclass(frozen=True)
-class Lwf(Checked):
+class Lwf(Checked, kind="lwf"):
     """Learning without forgetting (Li, Hoiem): old classes' answers on new samples are kept."""
 
-    kind: ClassVar[str] = "lwf"
     strength: NotNegative = 100.0
     """Weight of the distillation, λ_o."""
     temperature: Positive = 2.0
@@ -168,27 +147,20 @@ class Lwf(Checked):
     rate_divisor: Positive = 100.0
 
 
-@dataclass(frozen=True)
-class FineTune(Checked):
+class FineTune(Checked, kind="fine-tune"):
     """Go on training, on the new class alone: what happens where nothing prevents forgetting."""
 
-    kind: ClassVar[str] = "fine-tune"
     epochs: Count = 8
     rate_divisor: Positive = 1.0
 
 
-@dataclass(frozen=True)
-class Joint(Checked):
+class Joint(Checked, kind="joint"):
     """Train afresh on all samples of all classes so far, which are all kept: the upper bound."""
 
-    kind: ClassVar[str] = "joint"
 
-
-@dataclass(frozen=True)
-class Gdumb(Checked):
+class Gdumb(Checked, kind="gdumb"):
     """A small balanced memory of samples, and training on nothing else (Prabhu et al.)."""
 
-    kind: ClassVar[str] = "gdumb"
     start: Literal["warm", "scratch"] = "warm"
     """From the network as it is (the SHELS paper's protocol) or from a fresh one (the original)."""
     size: MemorySize = None
@@ -209,11 +181,9 @@ class Gdumb(Checked):
         number(0, self.learning_rate).checked("lowest_rate", self.lowest_rate)
 
 
-@dataclass(frozen=True)
-class ShelsGdumb(Checked):
+class ShelsGdumb(Checked, kind="shels-gdumb"):
     """The paper's combination: the loss of its accommodation, on that memory."""
 
-    kind: ClassVar[str] = "shels-gdumb"
     beta: NotNegative = 1.0
     """Weight of the penalty on changes; the paper gives none for this combination."""
     size: MemorySize = None
@@ -224,18 +194,6 @@ class ShelsGdumb(Checked):
 
 
 Accommodation: TypeAlias = (
-    Gaussian
-    | Penalty
-    | Proximal
-    | Maha
-    | Slda
-    | Fecam
-    | Ranpac
-    | AgsCl
-    | Ewc
-    | Lwf
-    | FineTune
-    | Joint
-    | Gdumb
-    | ShelsGdumb
-)
+    Gaussian | Penalty | Proximal | Maha | Slda | Fecam | Ranpac | AgsCl | Ewc | Lwf | FineTune | Joint
+    | Gdumb | ShelsGdumb
+)  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from typing import Any, get_args
 
 from shels.config.checks import Checked, Name
@@ -14,7 +14,6 @@ from shels.errors import SettingsError, unknown_name
 OWN = "own"
 
 
-@dataclass(frozen=True)
 class Settings(Checked):
     """Everything that decides what a learner becomes, beside its data and its seed."""
 

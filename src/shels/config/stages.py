@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from dataclasses import field
+from typing import Annotated, Literal, TypeAlias
 
 from shels.config.checks import Checked, Count, Name, NotNegative, Positive, Rule, Share, number, text, whole
 from shels.errors import SettingsError
 
 
-@dataclass(frozen=True)
 class NetworkSettings(Checked):
     """Which network, and what it sees."""
 
@@ -28,11 +27,9 @@ class NetworkSettings(Checked):
     """A safetensors file of pretrained weights (VGG16 only)."""
 
 
-@dataclass(frozen=True)
-class Adam(Checked):
+class Adam(Checked, kind="adam"):
     """Adam, as torch has it."""
 
-    kind: ClassVar[str] = "adam"
     learning_rate: Positive = 1e-4
 
     def rate(self, epoch: int) -> float:
@@ -41,11 +38,9 @@ class Adam(Checked):
         return self.learning_rate
 
 
-@dataclass(frozen=True)
-class Sgd(Checked):
+class Sgd(Checked, kind="sgd"):
     """Stochastic gradient descent with momentum, the rate divided by `decay` every `decay_epochs`."""
 
-    kind: ClassVar[str] = "sgd"
     learning_rate: Positive = 1e-3
     momentum: Share = 0.9
     weight_decay: NotNegative = 5e-4
@@ -57,14 +52,12 @@ class Sgd(Checked):
         return float(self.learning_rate / self.decay ** (epoch // self.decay_epochs))
 
 
-@dataclass(frozen=True)
-class WarmRestarts(Checked):
+class WarmRestarts(Checked, kind="warm-restarts"):
     """Stochastic gradient descent whose rate falls along a cosine and starts again, in ever longer cycles.
 
     Loshchilov, Hutter: SGDR, ICLR 2017. The first epoch warms up at a tenth of the rate.
     """
 
-    kind: ClassVar[str] = "warm-restarts"
     learning_rate: Positive = 0.05
     lowest_rate: NotNegative = 5e-4
     first: Count = 1
@@ -97,7 +90,6 @@ Precision: TypeAlias = Literal["float32", "bfloat16"]
 """What convolutions multiply in where trials are stacked on a GPU; there float32 is multiplied as TF32."""
 
 
-@dataclass(frozen=True)
 class TrainingSettings(Checked):
     """The loss of SHELS and how long to descend it. Exactly one of `epochs` and `steps` is given."""
 
@@ -124,19 +116,15 @@ class TrainingSettings(Checked):
         super().__post_init__()
 
 
-@dataclass(frozen=True)
-class MeanMinusSd(Checked):
+class MeanMinusSd(Checked, kind="mean-minus-sd"):
     """The paper's rule: a class's mean score less `k` standard deviations, over its training samples."""
 
-    kind: ClassVar[str] = "mean-minus-sd"
     k: NotNegative = 1.0
 
 
-@dataclass(frozen=True)
-class AcceptShare(Checked):
+class AcceptShare(Checked, kind="accept-share"):
     """Accept this share of what is assigned to each known class, calibrated on held-out samples."""
 
-    kind: ClassVar[str] = "accept-share"
     share: Annotated[
         float, number(0, 1, over=True), Rule("under 1 (at 1 nothing is ever novel)", lambda value: value < 1)
     ] = 0.95

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from shels.data.decoding import MOST_BYTES, bounded_bytes, decoding
+from shels.data.decoding import MOST_BYTES, decoding, read_bounded
 from shels.errors import DataError
 
 Batch: TypeAlias = tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
@@ -30,14 +30,9 @@ class Kind:
     batches: tuple[str, ...]
 
 
-BINARY = Kind(
-    "cifar-10-binary.tar.gz",
-    "cifar-10-batches-bin",
-    (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"),
-)
-PYTHON = Kind(
-    "cifar-10-python.tar.gz", "cifar-10-batches-py", (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
-)
+_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
+BINARY = Kind("cifar-10-binary.tar.gz", "cifar-10-batches-bin", tuple(f"{name}.bin" for name in _BATCHES))
+PYTHON = Kind("cifar-10-python.tar.gz", "cifar-10-batches-py", _BATCHES)
 
 
 def read_batches(files: Sequence[Path]) -> list[Batch]:
@@ -48,14 +43,9 @@ def read_batches(files: Sequence[Path]) -> list[Batch]:
     kind = BINARY if files[0].name in (BINARY.archive, *BINARY.batches) else PYTHON
     parse = _binary if kind is BINARY else _pickled
     if len(files) > 1:
-        return [parse(_content(file), str(file)) for file in files]
+        return [parse(read_bounded(file), str(file)) for file in files]
     members = _archive_members(files[0], kind)
     return [parse(members[name], f"{files[0]}: {name}") for name in kind.batches]
-
-
-def _content(path: Path) -> bytes:
-    with decoding(path, "cannot be read"):
-        return bounded_bytes(path)
 
 
 def _archive_members(path: Path, kind: Kind) -> dict[str, bytes]:
@@ -85,8 +75,11 @@ def _binary(content: bytes, name: str) -> Batch:
 
 
 def _pickled(content: bytes, name: str) -> Batch:
-    batch = _unpickle_arrays(content, name)
-    named = {_text(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
+    fault = "was refused: a batch may hold arrays and nothing else"
+    with decoding(name, fault, f"use the binary version, {BINARY.archive}"):
+        batch = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
+    pairs = batch.items() if isinstance(batch, dict) else ()
+    named = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in pairs}
     pixels: Any = named.get("data")
     labels: Any = named.get("labels")
     shaped = isinstance(pixels, np.ndarray) and pixels.shape[1:] == (PIXELS,) and pixels.dtype == np.uint8
@@ -94,10 +87,6 @@ def _pickled(content: bytes, name: str) -> Batch:
     if not (shaped and whole and len(pixels) == len(labels) > 0):
         raise DataError(f"{name} must hold `data` (n, {PIXELS}) as uint8 and n `labels` 0-9; fetch it again")
     return pixels.reshape(-1, 3, 32, 32), np.array(labels)
-
-
-def _text(key: Any) -> Any:
-    return key.decode("latin1") if isinstance(key, bytes) else key
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -116,9 +105,3 @@ class _ArraysOnly(pickle.Unpickler):
         if (module, name) not in self._admitted:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         return self._admitted[module, name]
-
-
-def _unpickle_arrays(content: bytes, name: str) -> Any:
-    fault = "was refused: a batch may hold arrays and nothing else"
-    with decoding(name, fault, f"use the binary version, {BINARY.archive}"):
-        return _ArraysOnly(io.BytesIO(content), encoding="latin1").load()

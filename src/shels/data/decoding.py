@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import stat
 import warnings
 import zipfile
@@ -50,10 +51,18 @@ def kind_of(path: Path) -> Literal["file", "folder", ""]:
     return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else ""
 
 
-def bounded_bytes(path: Path | zipfile.Path) -> bytes:
-    """Return a file's content, or that of an archive's member, unless it is longer than any official one."""
-    size = path.stat().st_size if isinstance(path, Path) else path.root.getinfo(path.at).file_size
-    if size > MOST_BYTES:
-        raise ValueError(f"it would unpack to {size} bytes")
-    content: bytes = path.read_bytes()
-    return content
+def read_bounded(
+    path: Path | zipfile.Path, fault: str = "cannot be read", advice: str = "fetch it again"
+) -> bytes:
+    """Return the content of a file, unpacked, or of an archive's member, unless it is longer than allowed."""
+    with decoding(path, fault, advice):
+        if isinstance(path, Path) and path.suffix == ".gz":
+            with gzip.open(path) as file:
+                content = file.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                raise ValueError(f"it unpacks to more than {MOST_BYTES} bytes")
+            return content
+        size = path.stat().st_size if isinstance(path, Path) else path.root.getinfo(path.at).file_size
+        if size > MOST_BYTES:
+            raise ValueError(f"it would unpack to {size} bytes")
+        return bytes(path.read_bytes())

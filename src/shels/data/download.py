@@ -24,7 +24,10 @@ def download(name: str, data_dir: str | Path | None = None, progress: Progress |
     folder = data_directory(data_dir) / name
     if not wanted.files:
         return folder
-    pooch = _pooch()
+    try:
+        import pooch  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtraError("pooch", "download", "downloading data") from error
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -36,15 +39,6 @@ def download(name: str, data_dir: str | Path | None = None, progress: Progress |
         if not (target.is_file() and _checksum(pooch, target) == file.md5):
             _fetch(pooch, wanted, file, target, progress)
     return folder
-
-
-def _pooch() -> ModuleType:
-    try:
-        import pooch  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingExtraError("pooch", "download", "downloading data") from error
-    module: ModuleType = pooch
-    return module
 
 
 def _checksum(pooch: ModuleType, path: Path) -> str:

@@ -77,11 +77,6 @@ def check_form(size: int | None, channels: str | None) -> None:
         raise SettingsError(unknown_name("channels", channels, ("grey", "rgb")))
 
 
-def is_image(path: Path) -> bool:
-    """Return whether the name of a file is that of an image."""
-    return path.suffix.lower() in SUFFIXES
-
-
 def read_files(paths: Sequence[Path], size: int | None = None, channels: str | None = None) -> Tensor:
     """Return images of one size and one kind of pixel: (n, channels, height, width), uint8.
 
@@ -91,7 +86,9 @@ def read_files(paths: Sequence[Path], size: int | None = None, channels: str | N
     check_form(size, channels)
     headers = [read_header(path) for path in paths]
     kind = channels or _common_channels(paths, headers)
-    side = size or _needed_side(headers)
+    sizes = {(header.width, header.height) for header in headers}
+    small = len(sizes) == 1 and max(*sizes.pop()) <= DEFAULT_SIDE
+    side = size or (None if small else DEFAULT_SIDE)
     return torch.stack([read_pixels(path, path, kind, side) for path in paths])
 
 
@@ -192,18 +189,19 @@ def conform(samples: Samples, size: int | None, channels: str | None) -> Samples
         return samples
     if samples.inputs.ndim != 4:
         raise SettingsError(f"{samples.origin}: size and channels are for images, and these are vectors")
-    inputs = samples.inputs if channels is None else _with_channels(samples.inputs, channels)
+    inputs = with_channels(samples.inputs, channels)
     if size is not None and tuple(inputs.shape[2:]) != (size, size):
         resized = [resize(image, size) for image in inputs]
         inputs = torch.stack(resized) if resized else inputs.new_empty((0, inputs.shape[1], size, size))
     return replace(samples, inputs=inputs)
 
 
-def _with_channels(inputs: Tensor, channels: str) -> Tensor:
-    if channels == "rgb":
-        return inputs.expand(-1, 3, -1, -1).contiguous() if inputs.shape[1] == 1 else inputs
-    if inputs.shape[1] == 1:
+def with_channels(inputs: Tensor, channels: str | None) -> Tensor:
+    """Return images with these channels; vectors stay, for the model to accept or refuse."""
+    if inputs.ndim != 4 or channels is None or inputs.shape[1] == {"grey": 1, "rgb": 3}[channels]:
         return inputs
+    if channels == "rgb":
+        return inputs.expand(-1, 3, -1, -1).contiguous()
     luma = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
     grey = (inputs * luma).sum(dim=1, keepdim=True)
     return grey.round().to(torch.uint8) if inputs.dtype == torch.uint8 else grey.clamp(0, 1)
@@ -219,12 +217,6 @@ def _common_channels(paths: Sequence[Path], headers: Iterable[Header]) -> str:
             'choose channels "rgb" or "grey" for all (--channels on the command line)'
         )
     return "grey" if True in first else "rgb"
-
-
-def _needed_side(headers: Sequence[Header]) -> int | None:
-    sizes = {(header.width, header.height) for header in headers}
-    small = len(sizes) == 1 and max(max(size) for size in sizes) <= DEFAULT_SIDE
-    return None if small else DEFAULT_SIDE
 
 
 def _eight_bits(image: Image) -> Image:

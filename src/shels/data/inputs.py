@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from shels.data import own, sources
-from shels.data.images import conform
+from shels.data.images import with_channels
 from shels.data.samples import DataSet, Label, Samples
 from shels.data.splits import ClassChoice, ClassSplit
 from shels.errors import DataError, SettingsError, unknown_name
@@ -60,7 +60,9 @@ def load_known(
         raise DataError("a class is called 'novel', which is the word for no class; rename it")
     split = choice.split(train.classes, seed)
     if choice.open:  # classes of the test part alone are there to be noticed
-        split = _with_samples(train)
+        counts = torch.bincount(train.labels, minlength=len(train.classes)).tolist()
+        there = tuple(name for name, count in zip(train.classes, counts, strict=True) if count)
+        split = ClassSplit(there, tuple(name for name in train.classes if name not in there))
     samples = train.only(split.known)
     samples.require_every_class()
     return samples, split.novel
@@ -72,7 +74,9 @@ def load_in_form(spec: str, data_dir: Path | None, preparation: Preparation) -> 
     if _has_many_sizes(spec):
         return sources.load(spec, data_dir, size, channels)
     data = sources.load(spec, data_dir)
-    return replace(data, train=_in_form(data.train, channels), test=_in_form(data.test, channels))
+    parts = (data.train, data.test)
+    train, test = (replace(part, inputs=with_channels(part.inputs, channels)) for part in parts)
+    return replace(data, train=train, test=test)
 
 
 def form(preparation: Preparation) -> tuple[int | None, str | None]:
@@ -91,9 +95,7 @@ def read_inputs(path: Path, preparation: Preparation) -> list[tuple[Tensor, list
     """
     size, channels = form(preparation)
     if path.suffix.lower() == ".npz":
-        inputs = own.read_npz_inputs(path)
-        samples = Samples(inputs, torch.zeros(len(inputs), dtype=torch.int64), ("",), origin=str(path))
-        inputs = _in_form(samples, channels).inputs
+        inputs = with_channels(own.read_npz_inputs(path), channels)
         return [(inputs, [f"{path}#{row}" for row in range(len(inputs))])]
     if not path.exists():
         hint = "; named sets are for `shels evaluate`" if str(path) in sources.NAMED else ""
@@ -147,26 +149,12 @@ def _warn_of_conversion(path: Path, preparation: Preparation) -> None:
         )
 
 
-def _with_samples(train: Samples) -> ClassSplit:
-    known = tuple(name for place, name in enumerate(train.classes) if bool((train.labels == place).any()))
-    return ClassSplit(known, tuple(name for name in train.classes if name not in known))
-
-
 def _has_many_sizes(spec: str) -> bool:
     if spec in sources.NAMED:
         return sources.NAMED[spec].any_size
     return Path(spec).expanduser().is_dir()
 
 
-def _in_form(samples: Samples, channels: str | None) -> Samples:
-    """Convert images to a model's channels; vectors stay, for the model to accept or refuse."""
-    return conform(samples, None, channels) if samples.inputs.ndim == 4 else samples
-
-
 def _joined(first: Samples, second: Samples) -> Samples:
-    return Samples(
-        torch.cat([first.inputs, second.inputs]),
-        torch.cat([first.labels, second.labels]),
-        first.classes,
-        origin=first.origin.removesuffix(" train"),
-    )
+    inputs, labels = torch.cat([first.inputs, second.inputs]), torch.cat([first.labels, second.labels])
+    return Samples(inputs, labels, first.classes, origin=first.origin.removesuffix(" train"))

@@ -1,12 +1,11 @@
 """The files of well-known data sets, as their makers distribute them, into samples.
 
-`files_of_X` says where the files lie under a data directory, or raises; `read_X` reads them.
+`find_files` says where the files lie under a data directory, or raises; `read_X` reads them.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import math
 import struct
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 
 from shels.data import cifar, images
-from shels.data.decoding import MOST_BYTES, bounded_bytes, decoding
+from shels.data.decoding import decoding, read_bounded
 from shels.data.own import read_npz, track_groups, whole_set
 from shels.data.samples import DataSet, Samples
 from shels.errors import DataError, MissingDataError
@@ -36,91 +35,45 @@ SIGN_CLASSES = 43
 SIGN_TEST_LABELS = "GT-final_test.csv"
 
 
-def files_of_mnist(directory: Path) -> list[Path]:
-    """Return the four IDX files of MNIST."""
-    return _find("mnist", directory, _in_folders(("mnist", "mnist/raw", "MNIST/raw", "MNIST"), IDX_FILES))
+def find_files(name: str, directory: Path) -> list[Path]:
+    """Return where a named set's files lie under a data directory, in the order in which they are read.
+
+    A file may also lie there without .gz. CIFAR-10 is its six batches, or the one archive that holds them;
+    GTSRB its training images, test images and test labels, each a folder or file or an archive.
+    """
+    if name != "gtsrb":
+        return _find(name, directory, _PLACES[name])
+    return [_find(f"gtsrb ({what})", directory, forms)[0] for what, forms in _SIGN_PLACES.items()]
 
 
-def files_of_fmnist(directory: Path) -> list[Path]:
-    """Return the four IDX files of Fashion-MNIST, which are called as those of MNIST."""
-    folders = ("fmnist", "fmnist/raw", "FashionMNIST/raw", "FashionMNIST", "fashion-mnist")
-    return _find("fmnist", directory, _in_folders(folders, IDX_FILES))
+def read_idx(name: str, files: Sequence[Path]) -> DataSet:
+    """Return MNIST or Fashion-MNIST: 28 x 28 grey, the classes 0-9."""
+    parts = []
+    for pixels, labels in (files[:2], files[2:]):
+        parts.append(_samples(_idx_array(pixels, 3)[:, None], _idx_array(labels, 1), 10, str(pixels)))
+    return whole_set(name, parts[0], parts[1])
 
 
-def files_of_cifar10(directory: Path) -> list[Path]:
-    """Return the six batches of CIFAR-10, or the one archive that holds them; binary ones first."""
-    forms: list[tuple[str, ...]] = []
-    for kind in (cifar.BINARY, cifar.PYTHON):
-        folders = ("cifar10", "CIFAR10", "")
-        forms += _in_folders([f"{folder}/{kind.folder}" for folder in folders], kind.batches)
-        forms += _in_folders(folders, (kind.archive,))
-    return _find("cifar10", directory, forms)
-
-
-def files_of_svhn(directory: Path) -> list[Path]:
-    """Return the two MATLAB files of SVHN's cropped digits."""
-    return _find("svhn", directory, _in_folders(("svhn", "SVHN", ""), ("train_32x32.mat", "test_32x32.mat")))
-
-
-def files_of_gtsrb(directory: Path) -> list[Path]:
-    """Return the training images, test images and test labels of GTSRB: folders, or the archives."""
-    folders = ("gtsrb/GTSRB", "GTSRB", "gtsrb")
-
-    def one(what: str, *choices: str) -> Path:
-        forms: list[tuple[str, ...]] = []
-        for choice in choices:
-            anywhere = Path(choice).suffix != "" and "/" not in choice  # a file whose name is clear
-            forms += _in_folders((*folders, "") if anywhere else folders, (choice,))
-        return _find(f"gtsrb ({what})", directory, forms)[0]
-
-    return [
-        one("training images", "Final_Training/Images", "GTSRB_Final_Training_Images.zip", "Training"),
-        one("test images", "Final_Test/Images", "GTSRB_Final_Test_Images.zip"),
-        one(
-            "test labels",
-            f"Final_Test/Images/{SIGN_TEST_LABELS}",
-            SIGN_TEST_LABELS,
-            "GTSRB_Final_Test_GT.zip",
-        ),
-    ]
-
-
-def read_mnist(directory: Path) -> DataSet:
-    """Return MNIST: 28 x 28 grey, the digits 0-9."""
-    return _read_idx("mnist", files_of_mnist(directory))
-
-
-def read_fmnist(directory: Path) -> DataSet:
-    """Return Fashion-MNIST: 28 x 28 grey, the classes 0-9."""
-    return _read_idx("fmnist", files_of_fmnist(directory))
-
-
-def read_cifar10(directory: Path) -> DataSet:
+def read_cifar10(name: str, files: Sequence[Path]) -> DataSet:
     """Return CIFAR-10: 32 x 32 RGB, the classes 0-9."""
-    files = files_of_cifar10(directory)
     batches = cifar.read_batches(files)
     origin = files[0] if len(files) == 1 else files[0].parent
-    train = [np.concatenate(arrays) for arrays in zip(*batches[:-1], strict=True)]
-    return DataSet(
-        "cifar10",
-        _samples(train[0], train[1], 10, f"{origin} train"),
-        _samples(*batches[-1], 10, f"{origin} test"),
-    )
+    pixels, labels = (np.concatenate(arrays) for arrays in zip(*batches[:-1], strict=True))
+    train = _samples(pixels, labels, 10, f"{origin} train")
+    return DataSet(name, train, _samples(*batches[-1], 10, f"{origin} test"))
 
 
-def read_svhn(directory: Path) -> DataSet:
+def read_svhn(name: str, files: Sequence[Path]) -> DataSet:
     """Return SVHN's cropped digits: 32 x 32 RGB, 0-9."""
-    train, test = files_of_svhn(directory)
-    return DataSet("svhn", _read_mat(train), _read_mat(test))
+    return DataSet(name, _read_mat(files[0]), _read_mat(files[1]))
 
 
-def read_gtsrb(directory: Path, size: int = SIGN_SIDE) -> DataSet:
+def read_gtsrb(name: str, files: Sequence[Path], size: int = SIGN_SIDE) -> DataSet:
     """Return the German traffic signs, resized to size x size RGB: classes 0-42.
 
     groups: the physical sign, of which each training image is one of about thirty frames.
     """
-    images.check_form(size, None)
-    train, test, labels = files_of_gtsrb(directory)
+    train, test, labels = files
     signs = _inside(train)
     train_rows = [row for number in range(SIGN_CLASSES) for row in _training_signs(signs, number)]
     if not train_rows:
@@ -134,14 +87,11 @@ def read_gtsrb(directory: Path, size: int = SIGN_SIDE) -> DataSet:
     test_rows = [(folder / row["Filename"], int(row["ClassId"])) for row in listed]
     samples = _signs(train_rows, size, f"{train}")
     tracks = torch.tensor([_track(file.name) for file, _ in train_rows])
-    return DataSet(
-        "gtsrb",
-        replace(samples, groups=track_groups(samples.labels, tracks)),
-        _signs(test_rows, size, f"{test}"),
-    )
+    samples = replace(samples, groups=track_groups(samples.labels, tracks))
+    return DataSet(name, samples, _signs(test_rows, size, f"{test}"))
 
 
-def read_digits(directory: Path | None = None) -> DataSet:  # noqa: ARG001 - read like the others
+def read_digits(name: str, files: Sequence[Path] = ()) -> DataSet:  # noqa: ARG001 - read like the others
     """Return the 8 x 8 digits that come with scikit-learn: no file, 30 % of each class to test on."""
     from sklearn.datasets import load_digits  # noqa: PLC0415
     from sklearn.model_selection import train_test_split  # noqa: PLC0415
@@ -152,7 +102,7 @@ def read_digits(directory: Path | None = None) -> DataSet:  # noqa: ARG001 - rea
     train, test = train_test_split(
         np.arange(len(every)), test_size=0.3, stratify=digits.target, random_state=0
     )
-    return DataSet("digits", every.take(torch.from_numpy(train)), every.take(torch.from_numpy(test)))
+    return DataSet(name, every.take(torch.from_numpy(train)), every.take(torch.from_numpy(test)))
 
 
 def read_named_npz(path: Path, name: str, class_count: int) -> DataSet:
@@ -167,6 +117,33 @@ def read_named_npz(path: Path, name: str, class_count: int) -> DataSet:
 
 def _in_folders(folders: Sequence[str], files: tuple[str, ...]) -> list[tuple[str, ...]]:
     return [tuple(f"{folder}/{file}".lstrip("/") for file in files) for folder in folders]
+
+
+def _sign_places(*choices: str) -> list[tuple[str, ...]]:
+    forms: list[tuple[str, ...]] = []
+    for choice in choices:
+        clear = Path(choice).suffix != "" and "/" not in choice  # a file's name that fits nothing else
+        forms += _in_folders(("gtsrb/GTSRB", "GTSRB", "gtsrb", *([""] if clear else [])), (choice,))
+    return forms
+
+
+_CIFAR_FOLDERS = ("cifar10", "CIFAR10", "")
+_FASHION_FOLDERS = ("fmnist", "fmnist/raw", "FashionMNIST/raw", "FashionMNIST", "fashion-mnist")
+_PLACES = {
+    "mnist": _in_folders(("mnist", "mnist/raw", "MNIST/raw", "MNIST"), IDX_FILES),
+    "fmnist": _in_folders(_FASHION_FOLDERS, IDX_FILES),
+    "cifar10": [],
+    "svhn": _in_folders(("svhn", "SVHN", ""), ("train_32x32.mat", "test_32x32.mat")),
+}
+for _kind in (cifar.BINARY, cifar.PYTHON):
+    _PLACES["cifar10"] += _in_folders([f"{place}/{_kind.folder}" for place in _CIFAR_FOLDERS], _kind.batches)
+    _PLACES["cifar10"] += _in_folders(_CIFAR_FOLDERS, (_kind.archive,))
+_LABELS_INSIDE = f"Final_Test/Images/{SIGN_TEST_LABELS}"
+_SIGN_PLACES = {
+    "training images": _sign_places("Final_Training/Images", "GTSRB_Final_Training_Images.zip", "Training"),
+    "test images": _sign_places("Final_Test/Images", "GTSRB_Final_Test_Images.zip"),
+    "test labels": _sign_places(_LABELS_INSIDE, SIGN_TEST_LABELS, "GTSRB_Final_Test_GT.zip"),
+}
 
 
 def _find(name: str, directory: Path, forms: Sequence[tuple[str, ...]]) -> list[Path]:
@@ -199,17 +176,9 @@ def _samples(pixels: Any, labels: Any, class_count: int, origin: str) -> Samples
     return Samples(inputs, positions, tuple(range(class_count)), origin=origin)
 
 
-def _read_idx(name: str, files: Sequence[Path]) -> DataSet:
-    parts = []
-    for pixels, labels in (files[:2], files[2:]):
-        parts.append(_samples(_idx_array(pixels, 3)[:, None], _idx_array(labels, 1), 10, str(pixels)))
-    return whole_set(name, parts[0], parts[1])
-
-
 def _idx_array(path: Path, dimensions: int) -> np.ndarray[Any, Any]:
     """Return the array in an IDX file of unsigned bytes, once its header and length agree."""
-    with decoding(path, "cannot be unpacked"):
-        content = _unzipped(path) if path.suffix == ".gz" else bounded_bytes(path)
+    content = read_bounded(path, "cannot be unpacked")
     start = 4 + 4 * dimensions
     magic = bytes([0, 0, 8, dimensions])
     if content[:4] != magic or len(content) < start:
@@ -224,14 +193,6 @@ def _idx_array(path: Path, dimensions: int) -> np.ndarray[Any, Any]:
             f"{path} is damaged: its header says {expected} bytes, it has {len(content)}; fetch it again"
         )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
-
-
-def _unzipped(path: Path) -> bytes:
-    with gzip.open(path) as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"it unpacks to more than {MOST_BYTES} bytes")
-    return content
 
 
 def _read_mat(path: Path) -> Samples:
@@ -268,7 +229,7 @@ def _training_signs(folder: Path | zipfile.Path, number: int) -> list[tuple[Path
 
 def _read_csv(path: Path | zipfile.Path) -> list[dict[str, str]]:
     with decoding(path, "cannot be read"):
-        text = bounded_bytes(path).decode()
+        text = read_bounded(path).decode()
         rows = list(csv.DictReader(io.StringIO(text), delimiter=";"))
     for row in rows:
         if not (row.get("Filename") and _is_number(row.get("ClassId") or "")):
@@ -279,9 +240,8 @@ def _read_csv(path: Path | zipfile.Path) -> list[dict[str, str]]:
 def _signs(rows: Sequence[tuple[Path | zipfile.Path, int]], size: int, origin: str) -> Samples:
     pixels = []
     for file, _ in rows:
-        with decoding(file, "is listed but cannot be read", "unpack the archive again"):
-            content = io.BytesIO(bounded_bytes(file))
-        pixels.append(images.read_pixels(content, str(file), "rgb", size))
+        content = read_bounded(file, "is listed but cannot be read", "unpack the archive again")
+        pixels.append(images.read_pixels(io.BytesIO(content), str(file), "rgb", size))
     labels = torch.tensor([label for _, label in rows])
     return Samples(torch.stack(pixels), labels, tuple(range(SIGN_CLASSES)), origin=origin)
 

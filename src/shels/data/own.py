@@ -18,16 +18,6 @@ from shels.data.decoding import decoding, kind_of
 from shels.data.samples import DataSet, Label, Samples
 from shels.errors import DataError, MissingDataError
 
-__all__ = [
-    "from_arrays",
-    "from_torch_dataset",
-    "images_or_vectors",
-    "read_folder",
-    "read_images",
-    "read_npz",
-    "read_npz_inputs",
-]
-
 PARTS = {"train", "test", "val", "valid"}
 KEYS = "x_train, y_train, x_test, y_test, or x and y"
 _MOST_PACKED = 200
@@ -213,7 +203,7 @@ def _class_files(path: Path) -> list[tuple[str, Path]]:
 
 def _image_files(folder: Path) -> list[Path]:
     below = (p for p in folder.rglob("*") if not any(map(hidden, p.relative_to(folder).parts)))
-    return sorted(p for p in below if images.is_image(p) and p.is_file())
+    return sorted(p for p in below if p.suffix.lower() in images.SUFFIXES and p.is_file())
 
 
 def hidden(name: str) -> bool:

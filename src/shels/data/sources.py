@@ -27,9 +27,9 @@ class OfficialFile:
 
 @dataclass(frozen=True)
 class NamedSet:
-    """A well-known data set: what it is, where it comes from, how it is found and read.
+    """A well-known data set: what it is, where it comes from, how it is read.
 
-    find: the files under a data directory, or MissingDataError; None where the set needs no file.
+    files: none where the set needs none. read: takes its name and what `official.find_files` finds.
     any_size: its images have many sizes, and `read` takes the one to resize them to.
     """
 
@@ -42,7 +42,6 @@ class NamedSet:
     homepage: str
     licence: str
     read: Callable[..., DataSet]
-    find: Callable[[Path], list[Path]] | None = None
     any_size: bool = False
 
 
@@ -91,8 +90,7 @@ _SETS = (
         ),
         "http://yann.lecun.com/exdb/mnist/",
         "none stated (LeCun, Cortes, Burges)",
-        official.read_mnist,
-        official.files_of_mnist,
+        official.read_idx,
     ),
     NamedSet(
         "fmnist",
@@ -109,8 +107,7 @@ _SETS = (
         ),
         "https://github.com/zalandoresearch/fashion-mnist",
         "MIT",
-        official.read_fmnist,
-        official.files_of_fmnist,
+        official.read_idx,
     ),
     NamedSet(
         "cifar10",
@@ -125,7 +122,6 @@ _SETS = (
         "https://www.cs.toronto.edu/~kriz/cifar.html",
         "none stated (Krizhevsky)",
         official.read_cifar10,
-        official.files_of_cifar10,
     ),
     NamedSet(
         "svhn",
@@ -141,7 +137,6 @@ _SETS = (
         "http://ufldl.stanford.edu/housenumbers/",
         "non-commercial use",
         official.read_svhn,
-        official.files_of_svhn,
     ),
     NamedSet(
         "gtsrb",
@@ -158,7 +153,6 @@ _SETS = (
         "https://benchmark.ini.rub.de/gtsrb_dataset.html",
         "none stated (Stallkamp and others)",
         official.read_gtsrb,
-        official.files_of_gtsrb,
         any_size=True,
     ),
 )
@@ -184,14 +178,18 @@ def load_named(name: str, data_dir: str | Path | None = None, size: int | None =
     check_form(size, None)
     directory = data_directory(data_dir)
     packed = directory / f"{name}.npz"
-    if wanted.find is not None and packed.is_file():
+    if wanted.files and packed.is_file():
         return _conformed(official.read_named_npz(packed, name, wanted.class_count), size)
     try:
+        files = official.find_files(name, directory) if wanted.files else []
         if wanted.any_size and size is not None:
-            return wanted.read(directory, size)
-        return _conformed(wanted.read(directory), size)
+            return wanted.read(name, files, size)
+        return _conformed(wanted.read(name, files), size)
     except MissingDataError as error:
-        raise MissingDataError(f"{error}, nor is there {packed}; {_how_to_get(wanted)}") from error
+        raise MissingDataError(
+            f"{error}, nor is there {packed}; run `shels data download {name}`, or fetch the files by hand "
+            f"from {wanted.homepage}, or put {packed.name} there with x_train, y_train, x_test and y_test"
+        ) from error
 
 
 def listing(data_dir: str | Path | None = None) -> list[Listed]:
@@ -230,35 +228,24 @@ def _conformed(data: DataSet, size: int | None, channels: str | None = None) -> 
     return replace(data, train=conform(data.train, size, channels), test=conform(data.test, size, channels))
 
 
-def _how_to_get(wanted: NamedSet) -> str:
-    return (
-        f"run `shels data download {wanted.name}`, or fetch the files by hand from {wanted.homepage}, "
-        f"or put {wanted.name}.npz there with the arrays x_train, y_train, x_test, y_test"
-    )
-
-
 def _listed(each: NamedSet, directory: Path) -> Listed:
-    line = Listed(
-        each.name, each.title, each.class_count, each.train_count, each.test_count, present=True, where=""
-    )
+    counts = each.class_count, each.train_count, each.test_count
+    line = Listed(each.name, each.title, *counts, present=True, where="")
     packed = directory / f"{each.name}.npz"
-    if each.find is None:
+    if not each.files:
         return replace(line, where="comes with scikit-learn")
     if packed.is_file():
-        return _listed_npz(line, packed)
+        line = replace(line, where=str(packed))
+        try:
+            labels = own.npz_arrays(packed, only=("y_train", "y_test"))
+        except DataError as error:
+            return replace(line, problem=str(error))
+        missing = [key for key in ("y_train", "y_test") if key not in labels]
+        if missing:
+            return replace(line, problem=f"{packed} has no array {missing[0]!r}")
+        return replace(line, train=len(labels["y_train"]), test=len(labels["y_test"]))
     try:
-        files = each.find(directory)
+        files = official.find_files(each.name, directory)
     except MissingDataError:
         return replace(line, present=False)
     return replace(line, where=str(files[0] if len(files) == 1 else files[0].parent))
-
-
-def _listed_npz(line: Listed, path: Path) -> Listed:
-    try:
-        labels = own.npz_arrays(path, only=("y_train", "y_test"))
-    except DataError as error:
-        return replace(line, where=str(path), problem=str(error))
-    missing = [key for key in ("y_train", "y_test") if key not in labels]
-    if missing:
-        return replace(line, where=str(path), problem=f"{path} has no array {missing[0]!r}")
-    return replace(line, where=str(path), train=len(labels["y_train"]), test=len(labels["y_test"]))

@@ -102,13 +102,13 @@ def exact_classes(
     """
     if known is None and novel is None:
         raise SettingsError("name the known classes, the novel ones, or both")
-    found_known = None if known is None else _find_all(known, classes)
-    found_novel = None if novel is None else _find_all(novel, classes)
-    if found_known is None:
-        found_known = _rest(classes, found_novel)
-    elif found_novel is None:
-        found_novel = _rest(classes, found_known)
-    return ClassSplit(tuple(found_known), tuple(found_novel or ()))
+    named = [known_class(name, classes) for name in known or ()]
+    others = [known_class(name, classes) for name in novel or ()]
+    if known is None:
+        named = [name for name in classes if name not in others]
+    elif novel is None:
+        others = [name for name in classes if name not in named]
+    return ClassSplit(tuple(named), tuple(others))
 
 
 def authors_split(trial: int, known_count: int = 5) -> ClassSplit:
@@ -177,12 +177,11 @@ def divide(samples: Samples, classes: Sequence[Label]) -> tuple[Samples, Samples
     position = torch.tensor([-1 if place is None else place for place in places])
     mine = samples.take(position[samples.labels] >= 0)
     known = replace(mine, labels=position[mine.labels], classes=tuple(classes))
-    return known, samples.only(
-        [name for name, place in zip(samples.classes, places, strict=True) if place is None]
-    )
+    others = [name for name, place in zip(samples.classes, places, strict=True) if place is None]
+    return known, samples.only(others)
 
 
-def known_class(name: str, classes: Sequence[Label]) -> Label:
+def known_class(name: Label, classes: Sequence[Label]) -> Label:
     """Find the class that is written so.
 
     >>> known_class("3", [1, 3])
@@ -232,15 +231,3 @@ def _held_of_class(groups: Tensor, share: float, draws: torch.Generator) -> Tens
         count = int((reached - round(share * len(groups))).abs().argmin()) + 1
         held[order[:count]] = True
     return held[member_of]
-
-
-def _find_all(names: Sequence[Label], classes: Sequence[Label]) -> list[Label]:
-    found = [match_class(name, classes) for name in names]
-    for name, place in zip(names, found, strict=True):
-        if place is None:
-            raise SettingsError(unknown_name("class", name, classes))
-    return [classes[place] for place in found if place is not None]
-
-
-def _rest(classes: Sequence[Label], taken: Sequence[Label] | None) -> list[Label]:
-    return [name for name in classes if name not in (taken or ())]

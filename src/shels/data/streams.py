@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numbers
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shels import runtime
-from shels.config.checks import require
+from shels.config.checks import whole
 from shels.data import images, own
 from shels.data.arrays import images_or_vectors, label_list
 from shels.data.decoding import kind_of
@@ -75,8 +74,8 @@ def paper_stream(
     [('paper-0-0001', 'known', 5), ('paper-0-0002', 'novel', 5), ('paper-0-0003', 'known', 5)]
     """
     pools = _pools(test, known, novel)
-    _whole("batch_size", batch_size, 1)
-    _whole("known_epochs", known_epochs, 1)
+    whole().checked("batch_size", batch_size)
+    whole().checked("known_epochs", known_epochs)
     plan: list[tuple[str, list[Label]]] = []
     for arrived, name in enumerate(novel):
         plan += [("known", [*known, *novel[:arrived]])] * known_epochs + [("novel", [name])]
@@ -103,8 +102,10 @@ def mixed_stream(
     sample comes twice in a batch.
     """
     pools = _pools(test, known, novel)
-    _whole("batches", batches, len(novel) + 2, " (a first, a last, and one for each novel class)")
-    _whole("batch_size", batch_size, 2)
+    enough = whole(len(novel) + 2)
+    words = f"{enough.words} (a first, a last, and one for each novel class)"
+    replace(enough, words=words).checked("batches", batches)
+    whole(2).checked("batch_size", batch_size)
     appear = _arrivals(novel, batches, seed)
 
     def draw(place: int) -> StreamBatch:
@@ -133,7 +134,7 @@ def read_stream(
     """
     path = Path(path)
     images.check_form(size, channels)
-    _whole("batch_size", batch_size, 1)
+    whole().checked("batch_size", batch_size)
     if kind_of(path) == "folder":
         entries = _entries(path)
         return (
@@ -234,7 +235,7 @@ def _read_npz(path: Path, channels: str | None, batch_size: int | None = None) -
     for start in range(0, len(x), step):
         end = min(start + step, len(x))
         rows = "" if batch_size is None else f"#{start:04d}-{end - 1:04d}"
-        inputs = _in_channels(images_or_vectors(x[start:end], f"{path}{rows}: x"), channels, f"{path}{rows}")
+        inputs = images.with_channels(images_or_vectors(x[start:end], f"{path}{rows}: x"), channels)
         yield StreamBatch(path.name + rows, inputs, None if labels is None else labels[start:end])
 
 
@@ -256,16 +257,3 @@ def _npz_x_and_y(path: Path) -> tuple[np.ndarray[Any, Any], tuple[Label, ...] | 
             f"{path}: {len(x)} inputs but {len(labels)} labels; give one label to each, or leave y out"
         )
     return x, labels
-
-
-def _in_channels(inputs: Tensor, channels: str | None, origin: str) -> Tensor:
-    """Return images with these channels; vectors stay, for the model to accept or refuse."""
-    if inputs.ndim != 4 or channels is None:
-        return inputs
-    unlabelled = torch.zeros(len(inputs), dtype=torch.int64)
-    return images.conform(Samples(inputs, unlabelled, ("",), origin=origin), None, channels).inputs
-
-
-def _whole(name: str, value: object, low: int, why: str = "") -> None:
-    ok = isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= low
-    require(ok, name, f"a whole number, {low} or more{why}", value)

@@ -28,19 +28,13 @@ def _adam(values, grads, means, squares, table, size, beta1, beta2, epsilon, BLO
         tl.store(squares + at, square, mask=inside)
 
 
-def step(
-    param: Tensor,
-    grad: Tensor,
-    mean: Tensor,
-    square: Tensor,
-    table: Tensor,
-    betas: tuple[float, float, float],
-) -> None:
-    """Move one parameter of all trials, in place; all four tensors are laid out alike.
+def step(tensors: tuple[Tensor, ...], table: Tensor, betas: tuple[float, float, float]) -> None:
+    """Move one parameter of all trials, in place.
 
+    tensors: the parameter, its gradient, its mean and its square, laid out alike.
     table: (trials, 2), the rate over the first bias correction and the root of the second, 0 for rest.
     betas: of the mean, of the square, and the term that keeps the quotient finite.
     """
-    size = param[0].numel()
-    grid = (triton.cdiv(size, 2048), len(param))
-    launch(_adam, grid, param, grad, mean, square, table, size, *betas, BLOCK=2048, num_warps=8)
+    size = tensors[0][0].numel()
+    grid = (triton.cdiv(size, 2048), len(tensors[0]))
+    launch(_adam, grid, *tensors, table, size, *betas, BLOCK=2048, num_warps=8)

@@ -28,11 +28,8 @@ def tiles(read: int, written: int, *, back: bool, exact: bool) -> dict[str, int]
 
     exact: operands of float32.
     """
-    bk = (
-        triton.next_power_of_2(9 * read)
-        if read < 16
-        else min(read, 32 if exact or (back and read != 128) else 64)
-    )
+    narrow = exact or (back and read != 128)
+    bk = triton.next_power_of_2(9 * read) if read < 16 else min(read, 32 if narrow else 64)
     bn = min(written, 64 if exact and back else 128)
     bm = 256 if read == written == 32 else 64 if written > 64 and not back else 128
     return {"BM": bm, "BN": bn, "BK": bk, "num_warps": 4, "num_stages": 3}
@@ -61,10 +58,8 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor, *, pool: bool) -> tuple[Ten
     won = x.new_empty(out.shape if pool else 0, dtype=torch.uint8)
     plan = tiles(read, written, back=False, exact=x.dtype == torch.float32)
     grid = (triton.cdiv(images * height * width, plan["BM"]), written // plan["BN"], trials)
-    sizes = (images, height, width, read, written)
-    launch(
-        products.convolve, grid, x, weight, bias, x, out, won, x, *sizes, False, pool, False, False, **plan
-    )
+    sizes, flags = (images, height, width, read, written), (False, pool, False, False)
+    launch(products.convolve, grid, x, weight, bias, x, out, won, x, *sizes, *flags, **plan)
     return out, won
 
 
@@ -83,24 +78,8 @@ def backward_input(gradient: Tensor, weight: Tensor, below: Tensor, won: Tensor)
     plan = tiles(read, written, back=True, exact=exact)
     grid = (triton.cdiv(images * height * width, plan["BM"]), written // plan["BN"], trials)
     sums = torch.empty(grid[0], trials, written, device=below.device)
-    sizes = (images, height, width, read, written)
-    launch(
-        products.convolve,
-        grid,
-        gradient,
-        weight,
-        weight,
-        below,
-        out,
-        won,
-        sums,
-        *sizes,
-        True,
-        pool,
-        not pool,
-        not exact,
-        **plan,
-    )
+    sizes, flags = (images, height, width, read, written), (True, pool, not pool, not exact)
+    launch(products.convolve, grid, gradient, weight, weight, below, out, won, sums, *sizes, *flags, **plan)
     return out, folded(sums)
 
 

@@ -134,26 +134,12 @@ class _Cosines(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
-        out, features, weights, lengths, sizes = ctx.saved_tensors
+        _, features, weights, _, _ = ctx.saved_tensors
         (trials, n, width), classes = features.shape, weights.shape[1]
         grads = torch.empty_like(features), torch.empty_like(weights)
         tile = {"BN": 32, "BC": max(16, triton.next_power_of_2(classes)), "BK": 64, "num_warps": 4}
-        grid = (triton.cdiv(width, 64), trials)
-        launch(
-            _cosines_back,
-            grid,
-            gradient.contiguous(),
-            out,
-            features,
-            weights,
-            lengths,
-            sizes,
-            *grads,
-            n,
-            classes,
-            width,
-            **tile,
-        )
+        grid, given = (triton.cdiv(width, 64), trials), (gradient.contiguous(), *ctx.saved_tensors)
+        launch(_cosines_back, grid, *given, *grads, n, classes, width, **tile)
         return grads
 
 

@@ -27,9 +27,7 @@ def compile_for(work: Callable[[], object]) -> None:
     planned: list[Callable[[], object]] = []
     _local.planned = planned
     try:
-        with torch.autograd.set_multithreading_enabled(
-            False
-        ):  # gradients in this thread, so that it is asked
+        with torch.autograd.set_multithreading_enabled(False):  # gradients in this thread, where it counts
             work()
     finally:
         _local.planned = None

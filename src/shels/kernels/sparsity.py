@@ -43,41 +43,13 @@ def norms(weight: Tensor, out: Tensor, weighted: Tensor, offset: int, factor: fl
     trials, rows, groups = weight.shape
     bg = min(16, triton.next_power_of_2(groups))
     br = 4096 // bg if groups < 16 else 256
-    grid = (triton.cdiv(groups, bg), trials)
-    launch(
-        _norms,
-        grid,
-        weight,
-        out,
-        weighted,
-        out.shape[1],
-        offset,
-        groups,
-        rows,
-        factor,
-        BR=br,
-        BG=bg,
-        num_warps=8,
-    )
+    grid, sizes = (triton.cdiv(groups, bg), trials), (out.shape[1], offset, groups, rows)
+    launch(_norms, grid, weight, out, weighted, *sizes, factor, BR=br, BG=bg, num_warps=8)
 
 
 def directions(weight: Tensor, found: Tensor, scale: Tensor, out: Tensor, offset: int, factor: float) -> None:
     """Write each weight over its group's norm, times its trial's scale (trials,) and a factor, into `out`."""
     trials, rows, groups = weight.shape
     size = rows * groups
-    grid = (triton.cdiv(size, 2048), trials)
-    launch(
-        _directions,
-        grid,
-        weight,
-        found,
-        scale,
-        out,
-        found.shape[1],
-        offset,
-        groups,
-        factor,
-        size,
-        BLOCK=2048,
-        num_warps=8,
-    )
+    grid, numbers = (triton.cdiv(size, 2048), trials), (found.shape[1], offset, groups, factor, size)
+    launch(_directions, grid, weight, found, scale, out, *numbers, BLOCK=2048, num_warps=8)

@@ -99,11 +99,7 @@ def shapes(body: nn.Sequential, shape: Shape) -> list[Shape]:
 def _shape_after(layer: nn.Module, shape: Shape) -> Shape:
     if isinstance(layer, nn.ReLU | nn.Identity):
         return shape
-    if (
-        isinstance(layer, nn.Conv2d | nn.MaxPool2d)
-        and len(shape) == 4
-        and isinstance(layer.padding, int | tuple)
-    ):
+    if isinstance(layer, nn.Conv2d | nn.MaxPool2d) and len(shape) == 4:
         sides = _sides_after(layer, shape[2:])
         reads = layer.in_channels if isinstance(layer, nn.Conv2d) else shape[1]
         if sides is not None and reads == shape[1]:
@@ -234,9 +230,8 @@ def _allowed(name: str, value: object) -> bool:
         return False
     numbers, others = _RANGES[name]
     if isinstance(value, list | tuple):
-        return (
-            name in _PAIRS and len(value) == 2 and all(_one_allowed(each, numbers, others) for each in value)
-        )
+        fits = all(_one_allowed(each, numbers, others) for each in value)
+        return name in _PAIRS and len(value) == 2 and fits
     return _one_allowed(value, numbers, others)
 
 

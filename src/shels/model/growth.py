@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from shels.errors import ArchitectureError
 from shels.model.activations import weight_layers
 from shels.model.chains import describe, rebuild, unset
-from shels.model.head import CosineHead, LinearHead, ScaledCosineHead
 from shels.model.networks import Network, initialise
 
 
@@ -29,8 +28,6 @@ def fresh(network: Network, classes: int, draw: torch.Generator) -> Network:
         head = type(network.head)(network.head.weight.shape[1], classes)
     started = Network(body, unset(head, "cpu"))
     initialise(started, draw)
-    if isinstance(head, ScaledCosineHead):
-        head.start(draw)
     like = network.head.weight
     return started.to(like.device, like.dtype).train(network.training)
 
@@ -115,9 +112,8 @@ def _rebuilt(network: Network, state: Mapping[str, Tensor], more: Mapping[str, i
             before = more.get(f"body.{index}", 0)
             item["out_features"] += before
     rows, width = state["head.weight"].shape
-    kind = LinearHead if isinstance(network.head, LinearHead) else CosineHead
     with torch.device("meta"):
-        head = kind(width, rows)
+        head = type(network.head)(width, rows)
     device = str(network.head.weight.device)
     grown = Network(rebuild(layers, device), unset(head, device))
     grown.load_state_dict(dict(state))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,10 +12,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from shels.config import NetworkSettings
-from shels.errors import ArchitectureError, SettingsError, unknown_name
+from shels.errors import ArchitectureError, ModelFileError, SettingsError, unknown_name
+from shels.files import read_tensors
 from shels.model.chains import Shape, describe, feature_count, flat, rebuild, unset
 from shels.model.head import CosineHead, LinearHead, ScaledCosineHead
-from shels.model.pretrained import load_vgg16
 from shels.model.trunk import run
 from shels.runtime import generator
 
@@ -110,8 +110,7 @@ def build(settings: NetworkSettings, shape: Shape, classes: int, seed: int) -> N
         raise SettingsError(f'pretrained weights fit the architecture "vgg16", not {name!r}')
     with torch.device("meta"):  # no draw from the global generator
         body = ARCHITECTURES[name](shape)
-    unset(body, "cpu")
-    initialise(body, generator(seed, "body"))
+    initialise(unset(body, "cpu"), generator(seed, "body"))
     if name == "vgg16" and settings.weights is None:
         warnings.warn(
             "VGG16 starts from random weights; pass weights=FILE to start from ImageNet's", stacklevel=2
@@ -119,6 +118,31 @@ def build(settings: NetworkSettings, shape: Shape, classes: int, seed: int) -> N
     if settings.weights is not None:
         load_vgg16(dict(body.named_parameters()), Path(settings.weights))
     return attach_head(body, shape, settings.head, classes, seed)
+
+
+# Torchvision's names for VGG16's linear layers; its convolutions are called features.N there, N here.
+_CLASSIFIER = {"33": "classifier.0", "36": "classifier.3"}
+
+
+@torch.no_grad()
+def load_vgg16(own: Mapping[str, Tensor], path: Path) -> None:
+    """Copy torchvision's VGG16 weights into a chain's parameters; what the file lacks starts fresh."""
+    found = read_tensors(path)
+    fresh: list[str] = []
+    for name, target in own.items():
+        layer, kind = name.rsplit(".", 1)
+        theirs = f"{_CLASSIFIER.get(layer, f'features.{layer}')}.{kind}"
+        if theirs not in found and layer in _CLASSIFIER:
+            fresh.append(theirs)
+            continue
+        if theirs not in found:
+            raise ModelFileError(f"{path} has no {theirs!r}: it is not a VGG16 under torchvision's key names")
+        got, expected = tuple(found[theirs].shape), tuple(target.shape)
+        if got != expected:
+            raise ModelFileError(f"{path}: {theirs} has shape {got}, expected {expected}")
+        target.copy_(found[theirs])
+    if fresh:
+        warnings.warn(f"{path.name} has no {', '.join(fresh)}: these start fresh", UserWarning, stacklevel=2)
 
 
 def from_chain(chain: nn.Sequential, shape: Shape, head: str, classes: int, seed: int) -> Network:
@@ -140,11 +164,7 @@ def attach_head(body: nn.Sequential, shape: Shape, head: str, classes: int, seed
     features = feature_count(body, shape)
     with torch.device("meta"):
         module = _HEADS[head](features, classes)
-    unset(module, "cpu")
-    draw = generator(seed, "head")
-    initialise(module, draw)
-    if isinstance(module, ScaledCosineHead):
-        module.start(draw)
+    initialise(unset(module, "cpu"), generator(seed, "head"))
     return Network(body, module)
 
 
@@ -155,6 +175,9 @@ def initialise(module: nn.Module, draw: torch.Generator) -> None:
             nn.init.xavier_uniform_(value, generator=draw)
         else:
             nn.init.zeros_(value)
+    for part in module.modules():
+        if isinstance(part, ScaledCosineHead):
+            part.start(draw)
 
 
 # The architectures ------------------------------------------------------------------------------------
@@ -173,16 +196,20 @@ def six_conv(shape: Shape, linear: Sequence[int]) -> nn.Sequential:
 
 
 def _conv_chain(shape: Shape, blocks: Sequence[Sequence[int]], linear: Sequence[int]) -> nn.Sequential:
-    channels, height, width = _image_shape(shape, 2 ** len(blocks))
+    side = 2 ** len(blocks)
+    channels, height, width = _image_shape(shape, side)
+    flat = blocks[-1][-1] * (height // side) * (width // side)
+    return nn.Sequential(*_convolutions(channels, blocks), nn.Flatten(), *_linear_chain(flat, linear))
+
+
+def _convolutions(channels: int, blocks: Sequence[Sequence[int]]) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for block in blocks:
         for out in block:
             layers += [nn.Conv2d(channels, out, 3, padding=1), nn.ReLU()]
             channels = out
         layers.append(nn.MaxPool2d(2))
-    side = 2 ** len(blocks)
-    flat = channels * (height // side) * (width // side)
-    return nn.Sequential(*layers, nn.Flatten(), *_linear_chain(flat, linear))
+    return layers
 
 
 def _linear_chain(width: int, linear: Sequence[int]) -> nn.Sequential:
@@ -193,13 +220,7 @@ def _linear_chain(width: int, linear: Sequence[int]) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def _small(shape: Shape) -> nn.Sequential:
-    """Return a chain for images of a few pixels, such as the embedded digits."""
-    return _conv_chain(shape, ((32, 32), (64,)), (128,))
-
-
 def _vectors(shape: Shape) -> nn.Sequential:
-    """Return linear layers for embeddings and tables."""
     if len(shape) != 1:
         raise ArchitectureError(f'architecture "vectors" needs vectors (n, d), got inputs of shape {shape}')
     return _linear_chain(shape[0], (256, 128))
@@ -207,22 +228,12 @@ def _vectors(shape: Shape) -> nn.Sequential:
 
 def _vgg16(shape: Shape) -> nn.Sequential:
     """Return VGG16 up to its last hidden layer."""
-    channels, _, _ = _image_shape(shape, 32)
-    layers: list[nn.Module] = []
-    for block in ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512)):
-        for out in block:
-            layers += [nn.Conv2d(channels, out, 3, padding=1), nn.ReLU()]
-            channels = out
-        layers.append(nn.MaxPool2d(2))
-    hidden = [
-        nn.Linear(512 * 49, 4096),
-        nn.ReLU(),
-        nn.Dropout(0.5),
-        nn.Linear(4096, 4096),
-        nn.ReLU(),
-        nn.Dropout(0.5),
-    ]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(7), nn.Flatten(), *hidden)
+    blocks = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+    layers = _convolutions(_image_shape(shape, 32)[0], blocks)
+    layers += [nn.AdaptiveAvgPool2d(7), nn.Flatten()]
+    for width in (512 * 49, 4096):
+        layers += [nn.Linear(width, 4096), nn.ReLU(), nn.Dropout(0.5)]
+    return nn.Sequential(*layers)
 
 
 def _image_shape(shape: Shape, least: int) -> Shape:
@@ -241,6 +252,6 @@ ARCHITECTURES: dict[str, Callable[[Shape], nn.Sequential]] = {
     "six-conv-1024-512": lambda shape: six_conv(shape, (1024, 512)),  # SVHN
     "six-conv-2048-512": lambda shape: six_conv(shape, (2048, 512)),  # GTSRB, CIFAR10 within
     "vgg16": _vgg16,  # CIFAR10 across
-    "small": _small,
-    "vectors": _vectors,
+    "small": lambda shape: _conv_chain(shape, ((32, 32), (64,)), (128,)),  # the digits
+    "vectors": _vectors,  # embeddings and tables
 }

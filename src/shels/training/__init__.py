@@ -7,26 +7,7 @@ from shels.training.losses import AfterStep, Loss, Objective, class_scores, cros
 from shels.training.trial_run import Fit
 
 __all__ = [
-    "AfterStep",
-    "Batch",
-    "Check",
-    "Checkpoint",
-    "Fit",
-    "Loss",
-    "Objective",
-    "Params",
-    "Progress",
-    "Rows",
-    "State",
-    "TrainingRequest",
-    "TrialData",
-    "TrialTraining",
-    "class_scores",
-    "cross_entropy",
-    "fit",
-    "fit_trials",
-    "fitting",
-    "planned",
-    "shels_loss",
-    "training",
-]
+    "AfterStep", "Batch", "Check", "Checkpoint", "Fit", "Loss", "Objective", "Params", "Progress", "Rows",
+    "State", "TrainingRequest", "TrialData", "TrialTraining", "class_scores", "cross_entropy", "fit",
+    "fit_trials", "fitting", "planned", "shels_loss", "training",
+]  # fmt: skip

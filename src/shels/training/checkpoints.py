@@ -7,27 +7,16 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from shels import schema
 from shels.errors import ModelFileError
 from shels.files import read_metadata, read_tensors, to_bytes, write_whole
-from shels.schema import (
-    FINITE,
-    NOT_NEGATIVE,
-    Spec,
-    Table,
-    check_tensors,
-    listed,
-    number,
-    or_none,
-    record,
-    whole,
-)
 
 Params: TypeAlias = dict[str, Tensor]
 """A network's parameters by name."""
@@ -44,18 +33,13 @@ class Check:
     validation_accuracy: float | None
 
 
-_LOSS = number(-1e30, 1e30)
-CHECK = record(
-    {
-        "step": whole(0),
-        "epoch": number(0, 1e12),
-        "training_loss": _LOSS,
-        "validation_loss": or_none(_LOSS),
-        "validation_accuracy": or_none(number(0, 1)),
-    }
+_LOSS, _LARGE = schema.number(-1e30, 1e30), schema.number(0, 1e12)
+CHECK = schema.record(
+    {"step": schema.whole(0), "epoch": _LARGE, "training_loss": _LOSS}
+    | {"validation_loss": schema.or_none(_LOSS), "validation_accuracy": schema.or_none(schema.number(0, 1))}
 )
 """A `Check` as it is stored, here and in models."""
-_FACTS = record({"step": whole(1), "seconds": number(0, 1e12), "checks": listed(CHECK, least=1)})
+_FACTS = schema.record({"step": schema.whole(1), "seconds": _LARGE, "checks": schema.listed(CHECK, least=1)})
 
 
 @dataclass(frozen=True)
@@ -72,8 +56,11 @@ class Checkpoint:
         """Replace the checkpoint by this state, whole or not at all."""
         write_whole(self.path, to_bytes(tensors, {"identity": identity, "facts": json.dumps(facts)}))
 
-    def read(self, identity: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Return the stored state, or None where there is none; another training's is refused."""
+    def read(self, identity: str, table: schema.Table) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return the stored state, or None where there is none; another training's is refused.
+
+        table: the tensors that it must hold, beside its steps, its seconds and a list of checks.
+        """
         if not os.path.lexists(self.path):
             return None
         with self._damage():
@@ -85,23 +72,20 @@ class Checkpoint:
                 f"{self.path} belongs to a training with other data, settings or seed; "
                 "delete it to start afresh, or choose another output folder"
             )
-        return tensors, facts
-
-    def check(self, tensors: dict[str, Tensor], facts: Any, table: Table) -> None:
-        """Raise unless a stored state can be taken up: these tensors, steps and seconds, a list of checks."""
         with self._damage():
-            check_tensors(tensors, table, {}, str(self.path))
+            schema.check_tensors(tensors, table, {}, str(self.path))
             _FACTS(facts, f"{self.path}: facts")
             if facts["step"] != facts["checks"][-1]["step"]:
                 raise ModelFileError(f"{self.path}: the last check is not that of step {facts['step']}")
+        return tensors, facts
 
     @contextmanager
     def _damage(self) -> Iterator[None]:
         try:
             yield
         except (ModelFileError, ValueError, RecursionError) as error:
-            told = str(error) if str(self.path) in str(error) else f"{self.path} is damaged: {error}"
-            raise ModelFileError(f"{told}; delete it to start afresh") from error
+            reason = str(error) if str(self.path) in str(error) else f"{self.path} is damaged: {error}"
+            raise ModelFileError(f"{reason}; delete it to start afresh") from error
 
 
 def fingerprint(about: Any, tensors: Iterable[Tensor]) -> str:
@@ -158,11 +142,10 @@ class RunState:
     @torch.no_grad()
     def restore(self, store: Checkpoint, identity: str) -> bool:
         """Take up the run where its checkpoint left it; tell whether there was one."""
-        found = store.read(identity)
+        found = store.read(identity, self._table())
         if found is None:
             return False
         tensors, facts = found
-        store.check(tensors, facts, self._table())
         self.step, self.seconds = facts["step"], facts["seconds"]
         self.checks = [Check(**check) for check in facts["checks"]]
         for name, value in self.params.items():
@@ -172,14 +155,13 @@ class RunState:
                 values[name].copy_(tensors[f"optimiser/{kind}/{name}"])
         return True
 
-    def _table(self) -> dict[str, Spec]:
+    def _table(self) -> dict[str, schema.Spec]:
         """Return what a checkpoint of this run must hold: parameters, the best ones, and moments."""
-        out: dict[str, Spec] = {}
+        out: dict[str, schema.Spec] = {}
         for name, value in self.params.items():
-            dims = " ".join(map(str, value.shape))
-            same = Spec(dims, FINITE, (value.dtype,))
+            same = schema.Spec(" ".join(map(str, value.shape)), schema.FINITE, (value.dtype,))
             out |= {f"params/{name}": same, f"best/{name}": same}
-            for kind in self.moments:
-                rule = NOT_NEGATIVE if kind == "exp_avg_sq" else FINITE  # a mean of squares
-                out[f"optimiser/{kind}/{name}"] = Spec(dims, rule, (value.dtype,))
+            for kind in self.moments:  # a mean of squares is not negative
+                moment = replace(same, rule=schema.NOT_NEGATIVE) if kind == "exp_avg_sq" else same
+                out[f"optimiser/{kind}/{name}"] = moment
         return out

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
+from torch.nn.utils.rnn import pad_sequence
 
 from shels.data.preparation import Preparation
 from shels.kernels import trial_axis
@@ -30,28 +31,24 @@ def views_of(
     inputs: (m, ...) on the networks' device, parts: for each network the places of its samples there (n,).
     shared: whether low-level features are wanted; without them that part is empty.
     """
-    for network in networks:
-        network.eval()
-    if inputs.device.type == "cuda":
-        return _together(networks, inputs, parts, prepare, precision, shared)
-    pairs = zip(networks, parts, strict=True)
-    return [_alone(network, inputs, part, prepare, shared) for network, part in pairs]
+    modules = [_WithViews(network.eval(), shared) for network in networks]
+    size = prepare.evaluation_batch
+    if _on_gpu(inputs):
+        params = {f"network.{name}": value for name, value in stacked_params(networks).items()}
+        index = pad_sequence([part.to(inputs.device) for part in parts], batch_first=True)
+        with torch.cuda.device(inputs.device), trial_axis.stacking(precision):
+            chunks = torch.split(index, size, dim=1)
+            whole = _together(modules[0], params, chunks, lambda at: prepare(inputs[at]))
+        return [Views(*(view[trial, : len(part)] for view in whole)) for trial, part in enumerate(parts)]
+    out = []
+    for module, part in zip(modules, parts, strict=True):
+        views = [module(prepare(inputs[chunk])) for chunk in torch.split(part, size)]
+        out.append(Views(*(torch.cat(each) for each in zip(*views, strict=True))))
+    return out
 
 
-def _alone(network: Network, inputs: Tensor, part: Tensor, prepare: Preparation, shared: bool) -> Views:
-    chunks = torch.split(part, prepare.evaluation_batch)
-    return _joined([_views(network, prepare(inputs[chunk]), shared) for chunk in chunks])
-
-
-def _views(network: Network, inputs: Tensor, shared: bool) -> Views:
-    if shared:
-        return network.views(inputs)
-    high = network.features(inputs)
-    return Views(high[:, :0], high)
-
-
-def _joined(views: Sequence[Views]) -> Views:
-    return Views(*(torch.cat(parts) for parts in zip(*views, strict=True)))
+def _on_gpu(inputs: Tensor) -> bool:
+    return inputs.device.type == "cuda"
 
 
 class _WithViews(torch.nn.Module):
@@ -62,38 +59,33 @@ class _WithViews(torch.nn.Module):
         self.network, self.shared = network, shared
 
     def forward(self, inputs: Tensor) -> Views:
-        return _views(self.network, inputs, self.shared)
+        if self.shared:
+            return self.network.views(inputs)
+        high = self.network.features(inputs)
+        return Views(high[:, :0], high)
 
 
 def _together(
-    networks: Sequence[Network],
-    inputs: Tensor,
-    parts: Sequence[Tensor],
-    prepare: Preparation,
-    precision: torch.dtype,
-    shared: bool,
-) -> list[Views]:
-    """Return the views of a stack of networks of one architecture, in batches of the same places of each."""
-    params = {f"network.{name}": value for name, value in stacked_params(networks).items()}
-    module = _WithViews(networks[0], shared)
-    longest = max(map(len, parts))
-    index = torch.zeros(len(parts), longest, dtype=torch.int64, device=inputs.device)
-    for trial, part in enumerate(parts):
-        index[trial, : len(part)] = part.to(inputs.device)
+    module: _WithViews, params: Params, chunks: Sequence[Tensor], prepared: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
+    """Return the views of a stack of networks of one architecture: (trials, n, d) each.
+
+    chunks: the same places of each, (trials, n) in all. prepared: gives the samples at places.
+    """
 
     def one(values: Params, batch: Tensor) -> Views:
         views: Views = functional_call(module, values, (batch,))
         return views
 
     whole: list[Tensor] = []
-    size = prepare.evaluation_batch
-    with torch.cuda.device(inputs.device), trial_axis.stacking(precision):
-        for start in range(0, longest, size):
-            chunk = index[:, start : start + size]
-            flat = prepare(inputs[chunk.flatten()])
-            views = torch.vmap(one)(params, flat.reshape(*chunk.shape, *flat.shape[1:]))
-            if not whole:  # room for all at once: features of many trials are large, and are not held twice
-                whole = [view.new_empty(len(parts), longest, view.shape[2]) for view in views]
-            for room, view in zip(whole, views, strict=True):
-                room[:, start : start + size] = view
-    return [Views(*(view[trial, : len(part)] for view in whole)) for trial, part in enumerate(parts)]
+    start = 0
+    for chunk in chunks:
+        flat = prepared(chunk.flatten())
+        views = torch.vmap(one)(params, flat.reshape(*chunk.shape, *flat.shape[1:]))
+        if not whole:  # room for all at once: features of many trials are large, and are not held twice
+            trials, longest = len(chunk), sum(each.shape[1] for each in chunks)
+            whole = [view.new_empty(trials, longest, view.shape[2]) for view in views]
+        for room, view in zip(whole, views, strict=True):
+            room[:, start : start + chunk.shape[1]] = view
+        start += chunk.shape[1]
+    return whole

@@ -3,7 +3,7 @@
 A method is a pure loss `loss(params, batch, state) -> scalar`, written for one trial, an optimiser given as a
 value and, where it needs one, an `after_step(params, state) -> params` (masks, proximal steps). The loop owns
 the order of the batches, the choice of the best model on validation data it never trains on, and the
-checkpoints. How a step is computed is the affair of `single` for a trial by itself, of `stack` for many.
+checkpoints. How a step is computed is the affair of `trial_run` for a trial by itself, of `stack` for many.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from shels.training.checkpoints import Check, Checkpoint
 from shels.training.data import State, TrialData, TrialTraining
 from shels.training.losses import AfterStep, Loss, Objective
 from shels.training.memory import most_together
-from shels.training.single import Plan, Single
 from shels.training.stack import Stack
-from shels.training.trial_run import Fit, TrialRun
+from shels.training.trial_run import Fit, Plan, Single, TrialRun
 
 PRECISIONS: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """What convolutions of stacked trials can multiply in, by name; float32 is TF32 on a GPU."""

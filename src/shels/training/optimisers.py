@@ -25,6 +25,8 @@ Values: TypeAlias = list[Tensor]
 
 _BETAS = (0.9, 0.999, 1e-8)
 """Of Adam's mean and mean square, and the term that keeps its quotient finite: torch's defaults."""
+_FUSED: dict[str, Any] = {"fused": True, "maximize": False}
+_ADAM = _FUSED | {"beta1": _BETAS[0], "beta2": _BETAS[1], "eps": _BETAS[2]}
 
 
 class Now(NamedTuple):
@@ -76,22 +78,9 @@ class _Adam(StepRule):
     def step(self, settings: Adam, values: Values, grads: Values, moments: list[Values], now: Now) -> None:
         del settings
         count = torch.tensor(float(now.taken), device=values[0].device)
-        adam(
-            values,
-            grads,
-            moments[0],
-            moments[1],
-            [],
-            [count.clone() for _ in values],
-            fused=True,
-            amsgrad=False,
-            beta1=_BETAS[0],
-            beta2=_BETAS[1],
-            lr=now.rate,
-            weight_decay=0.0,
-            eps=_BETAS[2],
-            maximize=False,
-        )
+        counts = [count.clone() for _ in values]
+        tensors = values, grads, moments[0], moments[1]
+        adam(*tensors, [], counts, lr=now.rate, weight_decay=0.0, amsgrad=False, **_ADAM)
 
     def columns(self, rates: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rate over the first bias correction, and the root of the second."""
@@ -111,7 +100,7 @@ class _Adam(StepRule):
             return False
         from shels.kernels import adam as kernel  # noqa: PLC0415
 
-        kernel.step(param, grad, moments[0], moments[1], rows, _BETAS)
+        kernel.step((param, grad, *moments), rows, _BETAS)
         return True
 
 
@@ -124,18 +113,8 @@ class _Sgd(StepRule):
     def step(
         self, settings: Sgd | WarmRestarts, values: Values, grads: Values, moments: list[Values], now: Now
     ) -> None:
-        sgd(
-            values,
-            grads,
-            list(moments[0]),
-            fused=True,
-            weight_decay=settings.weight_decay,
-            momentum=settings.momentum,
-            lr=now.rate,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-        )
+        options = _FUSED | {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
+        sgd(values, grads, list(moments[0]), lr=now.rate, dampening=0.0, nesterov=False, **options)
 
     def columns(self, rates: Tensor, count: Tensor) -> tuple[Tensor, float]:
         """Return the rate, and 1."""
@@ -203,18 +182,12 @@ def stacked_step(
         grads = [grad * scale.view(-1, *[1] * (grad.ndim - 1)) for grad in grads]
     for (name, param), grad in zip(params.items(), grads, strict=True):
         mine, laid = [kind[name] for kind in moments.values()], _laid_out(grad, param)
-        if not rule.fused(param, laid, mine, now):
-            _move(rule, settings, param, laid, mine, now)
-
-
-def _move(
-    rule: StepRule, settings: Optimiser, param: Tensor, grad: Tensor, moments: Values, now: Tensor
-) -> None:
-    """Move one parameter of all trials by plain operations; what rests keeps its values to the bit."""
-    rate, spread = (column.to(param.dtype).view(-1, *[1] * (param.ndim - 1)) for column in now.unbind(1))
-    new = rule.moved(settings, param, grad, moments, [rate, spread])
-    for old, value in zip((*moments, param), new, strict=True):
-        old.copy_(torch.where(spread > 0, value, old))
+        if rule.fused(param, laid, mine, now):
+            continue
+        columns = [each.to(param.dtype).view(-1, *[1] * (param.ndim - 1)) for each in now.unbind(1)]
+        new = rule.moved(settings, param, laid, mine, columns)
+        for old, value in zip((*mine, param), new, strict=True):
+            old.copy_(torch.where(columns[1] > 0, value, old))  # what rests keeps its values to the bit
 
 
 def _shortening(squares: Sequence[Tensor], longest: float) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from shels.training import optimisers
 from shels.training.checkpoints import Params, RunState
 from shels.training.data import Batch, Rows, State, TrialTraining
 from shels.training.losses import PADDING, SURPLUS, AfterStep, Objective, class_scores, validation_sums
-from shels.training.single import Losses, Plan, mean_losses
+from shels.training.trial_run import Losses, Plan, mean_losses
 
 
 class Stack:
@@ -116,9 +117,8 @@ class Stack:
         """Make room for a number of steps; a graph that reads the old room is void."""
         trials, dtype = len(self.trials), next(iter(self.params.values())).dtype
         self._steps, self._graph = steps, None
-        self._index = torch.zeros(
-            trials, steps, self.settings.batch_size, dtype=torch.int64, device=self.device
-        )
+        shape = (trials, steps, self.settings.batch_size)
+        self._index = torch.zeros(shape, dtype=torch.int64, device=self.device)
         self._labels = torch.full_like(self._index, PADDING)
         self._table = torch.zeros(trials, steps, 2, dtype=dtype, device=self.device)
         self._place = torch.zeros(1, dtype=torch.int64, device=self.device)
@@ -144,10 +144,8 @@ class Stack:
 
     def _step(self) -> None:
         """Take the step at the current place, in every trial that has one."""
-        index, labels, now = (
-            table.index_select(1, self._place).squeeze(1)
-            for table in (self._index, self._labels, self._table)
-        )
+        tables = (self._index, self._labels, self._table)
+        index, labels, now = (table.index_select(1, self._place).squeeze(1) for table in tables)
         names, values = list(self.params), list(self.params.values())
 
         def one(params: Sequence[Tensor], batch: Batch, state: State) -> Tensor:
@@ -247,14 +245,8 @@ def _stacked_state(trials: Sequence[TrialTraining], most: int) -> dict[str, Tens
 def _shared_inputs(trials: Sequence[TrialTraining]) -> tuple[Tensor, list[int]]:
     """Return all trials' inputs, those that are the same once, and where each trial's begin."""
     device = next(trials[0].network.parameters()).device
-    distinct: dict[int, Tensor] = {}
-    for trial in trials:
-        distinct.setdefault(id(trial.data.inputs), trial.data.inputs)
-    starts, total = {}, 0
-    for key, inputs in distinct.items():
-        starts[key] = total
-        total += len(inputs)
+    distinct = {id(trial.data.inputs): trial.data.inputs for trial in trials}
+    starts = dict(zip(distinct, accumulate(map(len, distinct.values()), initial=0), strict=False))
     moved = [inputs.to(device) for inputs in distinct.values()]
-    return torch.cat(moved) if len(moved) > 1 else moved[0], [
-        starts[id(trial.data.inputs)] for trial in trials
-    ]
+    whole = torch.cat(moved) if len(moved) > 1 else moved[0]
+    return whole, [starts[id(trial.data.inputs)] for trial in trials]
