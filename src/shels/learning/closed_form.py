@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,15 +15,7 @@ from shels.data.samples import Samples
 from shels.detection.protocol import Naming
 from shels.errors import AccommodationError
 from shels.learning.memory import Memory, placed
-from shels.learning.protocol import (
-    Accommodated,
-    LearningMethod,
-    NewClass,
-    Requests,
-    Stores,
-    relabelled,
-    views_of,
-)
+from shels.learning.protocol import Accommodated, LearningMethod, NewClass, Requests, relabelled, views_of
 from shels.model.networks import Network, Views
 
 
@@ -35,10 +27,10 @@ class ClosedForm(LearningMethod):
     """
 
     settings: Any
-    stores: ClassVar[Stores] = "statistics"
-    frozen_features: ClassVar[bool] = True
-    grows_head: ClassVar[bool] = False
-    rows_at_once: ClassVar[int] = 4096
+    stores = "statistics"
+    frozen_features = True
+    grows_head = False
+    rows_at_once = 4096
     """How many rows to score at once: in double precision they take room."""
 
     @abstractmethod

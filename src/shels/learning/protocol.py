@@ -7,9 +7,10 @@ beside others of its kind by an experiment.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -81,7 +82,8 @@ Requests: TypeAlias = Generator[TrainingRequest, Fit, Accommodated]
 """The trainings by which a class is taken in; closed forms yield none."""
 
 
-class LearningMethod(Protocol):
+@dataclass(frozen=True)
+class LearningMethod(ABC):
     """A way to take in a class.
 
     stores: what it remembers of old classes, beside the network. frozen_features: whether a sample's features
@@ -104,13 +106,13 @@ class LearningMethod(Protocol):
         """Return what of its settings decides that training; methods with the same share their network."""
         return ()
 
+    @abstractmethod
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return what must be remembered of the classes that a network was just trained on."""
-        ...
 
+    @abstractmethod
     def take_in(self, new: NewClass) -> Requests:
         """Make a network that knows one class more, asking for the trainings that it takes."""
-        ...
 
     def naming(self, network: Network, memory: Memory) -> Naming:
         """Return what tells how like each class samples are; the highest names the class."""

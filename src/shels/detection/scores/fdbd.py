@@ -5,9 +5,6 @@ L. Liu, Y. Qin: Fast Decision Boundary based Out-of-Distribution Detector, ICML 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -30,15 +27,14 @@ def boundary_distance(logits: Tensor, weight: Tensor) -> Tensor:
     return ((best - logits) / gaps[winner.squeeze(1)]).sum(dim=1) / others
 
 
-@dataclass(frozen=True, eq=False)
 class Fdbd(Score):
     """Score: mean distance to the boundaries over ‖f - mean training feature‖. Stores mean and count.
 
     With a cosine head, features and weights have length 1, so that the boundaries are those of a linear map.
     """
 
-    name: ClassVar[str] = "fdbd"
-    remembers: ClassVar[tuple[str, ...]] = ("count", "mean")
+    name = "fdbd"
+    remembers = ("count", "mean")
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
         del labels

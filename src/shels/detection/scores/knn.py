@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,9 +40,9 @@ class Knn(Score):
     None takes 1 in 1000 of the stored samples: the paper's 50 of CIFAR10's 50,000, near its 1000 of ImageNet.
     """
 
-    name: ClassVar[str] = "knn"
-    remembers: ClassVar[tuple[str, ...]] = ("bank",)
-    reads_head: ClassVar[bool] = False
+    name = "knn"
+    remembers = ("bank",)
+    reads_head = False
 
     def __post_init__(self) -> None:
         require(self.k is None or self.k >= 1, "k", "1 or more", self.k)

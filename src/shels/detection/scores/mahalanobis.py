@@ -8,9 +8,7 @@ samples: both need novel data.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,16 +21,15 @@ from shels.model.networks import Views
 _LAYERS = ("shared", "high")
 
 
-@dataclass(frozen=True, eq=False)
 class Mahalanobis(Score):
     """Score: -min_c (f - μ_c)ᵀ Σ⁻¹ (f - μ_c) on the high-level features. Stores means and Σ.
 
     Σ = 1/n Σ_i (f_i - μ_yi)(f_i - μ_yi)ᵀ over the classes known at `fit`; later ones add their means.
     """
 
-    name: ClassVar[str] = "mahalanobis"
-    remembers: ClassVar[tuple[str, ...]] = gaussian.REMEMBERED
-    reads_head: ClassVar[bool] = False
+    name = "mahalanobis"
+    remembers = gaussian.REMEMBERED
+    reads_head = False
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
         return gaussian.first_classes(views.high, labels)
@@ -51,7 +48,6 @@ class Mahalanobis(Score):
         return gaussian.whitening(gaussian.within(self.state))
 
 
-@dataclass(frozen=True, eq=False)
 class MahalanobisLayers(Score):
     """Score: the Mahalanobis scores on shared and on high-level features, each standardised, added up.
 
@@ -61,13 +57,10 @@ class MahalanobisLayers(Score):
     The paper averages feature maps over space; the shared features keep their places.
     """
 
-    name: ClassVar[str] = "mahalanobis-layers"
-    remembers: ClassVar[tuple[str, ...]] = (
-        *(f"{layer}/{part}" for layer in _LAYERS for part in gaussian.REMEMBERED),
-        "usual",
-    )
-    reads_head: ClassVar[bool] = False
-    reads_shared: ClassVar[bool] = True
+    name = "mahalanobis-layers"
+    remembers = (*(f"{layer}/{part}" for layer in _LAYERS for part in gaussian.REMEMBERED), "usual")
+    reads_head = False
+    reads_shared = True
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
         sums = [gaussian.first_classes(rows, labels) for rows in views]

@@ -6,9 +6,6 @@ Networks, ICLR 2017.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from torch import Tensor
 
 from shels.detection.score import Score
@@ -20,11 +17,10 @@ def max_probability(logits: Tensor) -> Tensor:
     return logits.softmax(dim=1).amax(dim=1)
 
 
-@dataclass(frozen=True, eq=False)
 class Msp(Score):
     """Score: the probability of the predicted class. Stores nothing."""
 
-    name: ClassVar[str] = "msp"
+    name = "msp"
 
     def _scores(self, views: Views) -> Tensor:
         return max_probability(self.head.logits(views.high))

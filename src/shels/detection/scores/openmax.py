@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -65,11 +64,9 @@ class OpenMax(Score):
     alpha: int = 10
     """α, how many of the largest logits are lowered; the paper's, or all of fewer classes."""
 
-    name: ClassVar[str] = "openmax"
-    remembers: ClassVar[tuple[str, ...]] = ("means", "shapes", "scales")
-    cannot_grow: ClassVar[str] = (
-        "the old classes' mean logits have no value for the new class without their samples"
-    )
+    name = "openmax"
+    remembers = ("means", "shapes", "scales")
+    cannot_grow = "the old classes' mean logits have no value for the new class without their samples"
 
     def __post_init__(self) -> None:
         require(self.tail >= 2, "tail", "2 or more", self.tail)

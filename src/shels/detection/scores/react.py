@@ -6,7 +6,6 @@ Y. Sun, C. Guo, Y. Li: ReAct: Out-of-distribution Detection with Rectified Activ
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -39,11 +38,9 @@ class React(Score):
     share: float = 90.0
     """Percentile at which features are clipped; the paper's."""
 
-    name: ClassVar[str] = "react"
-    remembers: ClassVar[tuple[str, ...]] = ("clip",)
-    cannot_grow: ClassVar[str] = (
-        "its clip is a percentile of all training features, and the old ones are gone"
-    )
+    name = "react"
+    remembers = ("clip",)
+    cannot_grow = "its clip is a percentile of all training features, and the old ones are gone"
 
     def __post_init__(self) -> None:
         require(0 < self.share <= 100, "share", "over 0 and at most 100", self.share)

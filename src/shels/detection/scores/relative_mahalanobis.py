@@ -6,9 +6,7 @@ Improving Near-OOD Detection, ICML workshop on uncertainty and robustness in dee
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -17,7 +15,6 @@ from shels.detection.scores.mahalanobis import Mahalanobis
 from shels.model.networks import Views
 
 
-@dataclass(frozen=True, eq=False)
 class RelativeMahalanobis(Mahalanobis):
     """Score: -min_c (d_c - d_0) on the high-level features, so that what all samples differ in cancels out.
 
@@ -26,7 +23,7 @@ class RelativeMahalanobis(Mahalanobis):
     classes add means and leave both spreads as they are.
     """
 
-    name: ClassVar[str] = "relative-mahalanobis"
+    name = "relative-mahalanobis"
 
     def _scores(self, views: Views) -> Tensor:
         centre = gaussian.centre(self.state).unsqueeze(0)

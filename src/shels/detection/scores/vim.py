@@ -6,7 +6,6 @@ H. Wang, Z. Li, L. Feng, W. Zhang: ViM: Out-Of-Distribution with Virtual-logit M
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -43,9 +42,9 @@ class Vim(Score):
     dimension: int | None = None
     """Main directions taken out; None follows the paper's rule on the directions that training uses."""
 
-    name: ClassVar[str] = "vim"
-    remembers: ClassVar[tuple[str, ...]] = ("origin", "residual", "alpha")
-    cannot_grow: ClassVar[str] = (
+    name = "vim"
+    remembers = ("origin", "residual", "alpha")
+    cannot_grow = (
         "the scale of its virtual logit is a mean over all training samples, and the old ones are gone"
     )
 

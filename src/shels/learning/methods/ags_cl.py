@@ -14,8 +14,8 @@ cleared when its first new class comes, which is when a method may first change 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.learning.memory import Memory, counts, prefixed, under
 from shels.learning.methods.penalty import masked, transfer_masks
-from shels.learning.protocol import Accommodated, NewClass, Requests, Stores, batches
+from shels.learning.protocol import Accommodated, NewClass, Requests, batches
 from shels.learning.trained import TrainedMethod, weights_before
 from shels.model.activations import WeightLayer, importance, total_sums, weight_layers
 from shels.model.growth import add_class, copied
@@ -127,13 +127,11 @@ def cleared(network: Network, unused: Mapping[str, Tensor], refresh: float, draw
     return out
 
 
-@dataclass(frozen=True)
 class AgsClMethod(TrainedMethod):
     """AGS-CL with a single head; what it remembers is each node's importance, and how many classes came."""
 
     settings: AgsCl
-
-    stores: ClassVar[Stores] = "statistics"
+    stores = "statistics"
 
     def initial(self, network: Network, training: TrainingSettings) -> Objective:
         """Return cross-entropy, with the sparsity of all nodes in proximal steps."""

@@ -12,8 +12,6 @@ predicts, not taken from the data.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -23,7 +21,7 @@ from shels.config import Ewc, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.learning.memory import Memory, prefixed, under
-from shels.learning.protocol import NewClass, Stores
+from shels.learning.protocol import NewClass
 from shels.learning.trained import TrainedMethod, weights_before
 from shels.model.networks import Network
 from shels.runtime import generator
@@ -104,13 +102,11 @@ def widened(information: Memory, params: Mapping[str, Tensor]) -> Memory:
     return out
 
 
-@dataclass(frozen=True)
 class EwcMethod(TrainedMethod):
     """Elastic weight consolidation; what it remembers is a number for each weight."""
 
     settings: Ewc
-
-    stores: ClassVar[Stores] = "statistics"
+    stores = "statistics"
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the Fisher diagonal of what the network was just trained on."""

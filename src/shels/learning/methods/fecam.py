@@ -13,7 +13,6 @@ once a class was taken in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -57,7 +56,6 @@ def whitening(covariance: Tensor, shrinkage: float) -> Tensor:
     return white.T.float().contiguous()
 
 
-@dataclass(frozen=True)
 class FecamMethod(ClosedForm):
     """Score: minus the squared distance of features from a class's prototype, by the class's correlations.
 

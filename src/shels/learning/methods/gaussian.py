@@ -6,7 +6,6 @@ This is how the Gaussian detector names classes, by itself, for other scores to 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,7 +19,6 @@ from shels.model.networks import Views
 _SUMS = ("count", "mean", "scatter")
 
 
-@dataclass(frozen=True)
 class GaussianMethod(ClosedForm):
     """A class is its count, mean and scatter along the main directions of the first classes."""
 

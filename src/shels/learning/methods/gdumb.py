@@ -13,9 +13,6 @@ itself in reverse order, which is as random as its order is. Training data is no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -24,7 +21,7 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import SettingsError
 from shels.learning.memory import Memory
-from shels.learning.protocol import Accommodated, NewClass, Requests, Stores
+from shels.learning.protocol import Accommodated, NewClass, Requests
 from shels.learning.replay_buffer import begun, buffered_samples, extended, room
 from shels.learning.trained import TrainedMethod
 from shels.model.growth import add_class, fresh
@@ -87,13 +84,11 @@ def cutmix_loss(network: Network, chance: float) -> Loss:
     return loss
 
 
-@dataclass(frozen=True)
 class GdumbMethod(TrainedMethod):
     """Training on a small balanced memory; what it remembers are the samples in it."""
 
     settings: Gdumb
-
-    stores: ClassVar[Stores] = "old data"
+    stores = "old data"
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return as many samples of each class, drawn at random."""

@@ -10,15 +10,12 @@ weights are trained from the start, as every rival trains.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from shels.config import Lwf
 from shels.learning.memory import under
-from shels.learning.protocol import NewClass, Stores
+from shels.learning.protocol import NewClass
 from shels.learning.trained import TrainedMethod, weights_before
 from shels.model.growth import copied
 from shels.model.networks import Network
@@ -51,13 +48,11 @@ def lwf_loss(network: Network, teacher: Network, strength: float, temperature: f
     return loss
 
 
-@dataclass(frozen=True)
 class LwfMethod(TrainedMethod):
     """Training on the new class and on the old network's answers; it remembers nothing else."""
 
     settings: Lwf
-
-    stores: ClassVar[Stores] = "nothing"
+    stores = "nothing"
 
     def objective(self, new: NewClass, network: Network) -> Objective:
         """Return the loss in which the network as it is now teaches."""

@@ -10,7 +10,6 @@ perturbation of inputs and without the tuning on novel samples, which serve to d
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -20,7 +19,6 @@ from shels.learning.closed_form import ClosedForm
 from shels.learning.memory import Memory
 
 
-@dataclass(frozen=True)
 class MahaMethod(ClosedForm):
     """Score: -(f - μ_c)ᵀ Σ⁻¹ (f - μ_c), Σ over all samples about their class's mean."""
 

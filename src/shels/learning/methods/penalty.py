@@ -8,8 +8,6 @@ protected weights swing about their value instead of holding them, and one class
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,7 +17,7 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import AccommodationError
 from shels.learning.memory import Memory, counts, prefixed, under
-from shels.learning.protocol import Accommodated, NewClass, Requests, Stores, batches
+from shels.learning.protocol import Accommodated, NewClass, Requests, batches
 from shels.learning.trained import TrainedMethod, slowed
 from shels.model.activations import HEAD, WeightLayer, importance, total_sums, weight_layers
 from shels.model.growth import add_class, add_units, growable
@@ -86,14 +84,12 @@ def masked(params: Mapping[str, Tensor], state: State) -> Params:
     return {name: params[name] * mask for name, mask in under("mask/", state).items()}
 
 
-@dataclass(frozen=True)
 class PenaltyMethod(TrainedMethod):
     """The paper's accommodation; what it remembers is the sum of each unit's activations, and a count."""
 
     settings: Penalty
-
-    stores: ClassVar[Stores] = "statistics"
-    names_by_products: ClassVar[bool] = True
+    stores = "statistics"
+    names_by_products = True
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the sum of each unit's activations over the samples, and their number."""

@@ -9,8 +9,8 @@ a unit that fires for an old class lowers that class's cosine, so free units lea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -23,7 +23,7 @@ from shels.errors import AccommodationError
 from shels.learning import gaussian_replay as replay
 from shels.learning import protection
 from shels.learning.memory import Memory, counts, placed, prefixed, under
-from shels.learning.protocol import Accommodated, NewClass, Requests, Stores, batches
+from shels.learning.protocol import Accommodated, NewClass, Requests, batches
 from shels.learning.trained import TrainedMethod
 from shels.model.activations import total_sums
 from shels.model.growth import add_class, add_units, copied, drop_class
@@ -83,14 +83,12 @@ class _Room(NamedTuple):
     added: int
 
 
-@dataclass(frozen=True)
 class ProximalMethod(TrainedMethod):
     """Accommodation with exact protection; what it remembers is a Gaussian per class and which units fire."""
 
     settings: Proximal
-
-    stores: ClassVar[Stores] = "statistics"
-    names_by_products: ClassVar[bool] = True
+    stores = "statistics"
+    names_by_products = True
 
     @torch.no_grad()
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:

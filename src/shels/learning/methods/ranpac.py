@@ -11,7 +11,6 @@ until it can.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -81,7 +80,6 @@ def _factored(rows: Tensor, drawn: Tensor, targets: Tensor) -> tuple[Tensor, Ten
     return values.clamp(min=0), vectors, vectors.T @ sums
 
 
-@dataclass(frozen=True)
 class RanpacMethod(ClosedForm):
     """Score: h (G + λI)⁻¹ Q with h = ReLU(f W). Stores G (m, m), Q (m, classes), λ and the width of f."""
 

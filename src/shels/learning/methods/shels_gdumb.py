@@ -12,15 +12,12 @@ about where they were and leaves little to learn with; hence a smaller one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from shels.config import Adam, Penalty, ShelsGdumb, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.learning.memory import Memory, counts
 from shels.learning.methods.penalty import PenaltyMethod, hold, masked, merged, penalty_loss
-from shels.learning.protocol import Accommodated, NewClass, Requests, Stores
+from shels.learning.protocol import Accommodated, NewClass, Requests
 from shels.learning.replay_buffer import NAMES, begun, buffered_samples, extended, room
 from shels.learning.trained import TrainedMethod
 from shels.model.growth import add_class
@@ -28,13 +25,11 @@ from shels.model.networks import Network
 from shels.training import Objective
 
 
-@dataclass(frozen=True)
 class ShelsGdumbMethod(TrainedMethod):
     """The paper's accommodation on a replay buffer; it remembers that, and how much each unit fired."""
 
     settings: ShelsGdumb
-
-    stores: ClassVar[Stores] = "old data"
+    stores = "old data"
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the balanced memory, and the activations of all samples, in it or not."""

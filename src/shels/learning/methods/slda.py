@@ -12,7 +12,6 @@ shrunk by the data (OAS); here all are shrunk by ε alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -36,7 +35,6 @@ def discriminant(means: Tensor, covariance: Tensor, shrinkage: float) -> tuple[T
     return weights, -(means * weights).sum(dim=1) / 2
 
 
-@dataclass(frozen=True)
 class SldaMethod(ClosedForm):
     """Score: w_c · f + b_c, see `discriminant`. Stores counts, means and the common scatter."""
 
