@@ -14,12 +14,11 @@ from shels.data.sources import load_named
 from shels.errors import AccommodationError, DataError
 from shels.learning import gaussian_replay as replay
 from shels.learning import protection
-from shels.learning.memory import under
 from shels.learning.methods import penalty
 from shels.learning.methods.penalty import change_penalty, masked, merged, penalty_loss, transfer_masks
 from shels.learning.methods.proximal import proximal_sparsity
 from shels.learning.protection import free_units, parts
-from shels.learning.protocol import NewClass, take_in, train_alone
+from shels.learning.protocol import NewClass, take_in, train_alone, under
 from shels.learning.registry import method_of
 from shels.model.activations import WeightLayer, weight_layers
 from shels.model.chains import describe, rebuild

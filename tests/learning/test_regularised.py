@@ -15,7 +15,6 @@ from shels.config import Adam, AgsCl, Ewc, FineTune, Lwf, NetworkSettings, Train
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import AccommodationError, DataError
-from shels.learning.memory import under
 from shels.learning.methods import ewc
 from shels.learning.methods.ags_cl import (
     cleared,
@@ -27,7 +26,7 @@ from shels.learning.methods.ags_cl import (
 )
 from shels.learning.methods.ewc import elastic_penalty, fisher, own_labels
 from shels.learning.methods.lwf import distillation
-from shels.learning.protocol import NewClass, take_in
+from shels.learning.protocol import NewClass, take_in, under
 from shels.learning.registry import method_of
 from shels.model.activations import WeightLayer, total_sums, weight_layers
 from shels.model.networks import Views, build, from_chain

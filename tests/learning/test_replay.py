@@ -26,11 +26,10 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.data.sources import load_named
 from shels.errors import AccommodationError, DataError, SettingsError
-from shels.learning.memory import under
 from shels.learning.methods import gdumb
 from shels.learning.methods.gdumb import cut_box, cutmix_loss, partners
 from shels.learning.methods.penalty import PenaltyMethod, change_penalty, merged
-from shels.learning.protocol import NewClass, relabelled, take_in
+from shels.learning.protocol import NewClass, relabelled, take_in, under
 from shels.learning.registry import method_of
 from shels.learning.replay_buffer import as_memory, buffered_samples, extended, in_form_of, joined, quotas
 from shels.model.activations import weight_layers

@@ -24,6 +24,7 @@ from shels.detection.protocol import Detector, KnownSamples, Labelled
 from shels.errors import DataError, SettingsError
 from shels.learner import changes, storage
 from shels.learner.pairing import check_pair, detector_beside, needs_memory
+from shels.learning.protocol import views_of
 from shels.learning.registry import method_of
 from shels.model.chains import describe
 from shels.model.networks import Network, Views, build, from_chain
@@ -70,7 +71,7 @@ class Learner:
 
     def views(self, inputs: Tensor, batch_size: int | None = None) -> Views:
         """Return low-level and high-level features of any number of inputs, in one pass."""
-        return _views(self.network, inputs, self.preparation, batch_size)
+        return views_of(self.network, inputs, self.preparation, batch_size)
 
     def features(self, inputs: Tensor, batch_size: int | None = None) -> Tensor:
         """Return the high-level features of any number of inputs: (n, ...) -> (n, d)."""
@@ -285,22 +286,6 @@ def _report(training: Samples, validation: Samples, trained: Fit) -> dict[str, A
     }
 
 
-@torch.no_grad()
-def _views(
-    network: Network, inputs: Tensor, preparation: Preparation, batch_size: int | None = None
-) -> Views:
-    """Give the features of any number of inputs, of none too."""
-    preparation.check(inputs)
-    network.eval()
-    device = network.head.weight.device
-    chunks = torch.split(inputs, batch_size or preparation.evaluation_batch) if len(inputs) else ()
-    parts = [network.views(preparation(chunk.to(device))) for chunk in chunks]
-    if not parts:
-        blank = torch.zeros(1, *inputs.shape[1:], dtype=inputs.dtype, device=device)
-        return Views(*(view[:0] for view in network.views(preparation(blank))))
-    return Views(*(torch.cat(view) for view in zip(*parts, strict=True)))
-
-
 def _labelled(network: Network, samples: Samples, preparation: Preparation) -> Labelled:
-    features = _views(network, samples.inputs, preparation)
+    features = views_of(network, samples.inputs, preparation)
     return Labelled(features, samples.labels.to(features.high.device))

@@ -12,8 +12,7 @@ from shels.detection.protocol import Context
 from shels.detection.registry import SCORES, Entry, entry_of
 from shels.detection.score import Score
 from shels.errors import SettingsError, unknown_name
-from shels.learning.memory import Memory
-from shels.learning.protocol import LearningMethod
+from shels.learning.protocol import LearningMethod, Memory
 from shels.learning.registry import LEARNERS, method_of
 from shels.model.networks import Network
 

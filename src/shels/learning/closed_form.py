@@ -14,8 +14,16 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.detection.protocol import Naming
 from shels.errors import AccommodationError
-from shels.learning.memory import Memory, placed
-from shels.learning.protocol import Accommodated, LearningMethod, NewClass, Requests, relabelled, views_of
+from shels.learning.protocol import (
+    Accommodated,
+    LearningMethod,
+    Memory,
+    NewClass,
+    Requests,
+    placed,
+    relabelled,
+    views_of,
+)
 from shels.model.networks import Network, Views
 
 
@@ -56,13 +64,13 @@ class ClosedForm(LearningMethod):
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the statistics of the first classes."""
         samples.require_every_class()
-        rows = self.rows(views_of(network, samples, prepare))
+        rows = self.rows(views_of(network, samples.inputs, prepare))
         return self.fitted(rows, samples.labels.to(rows.device))
 
     def take_in(self, new: NewClass) -> Requests:
         """Add one class to the statistics; the network is the same."""
         samples = replace(relabelled(new.samples, 0), classes=(0,))  # refuses none
-        rows = self.rows(new.features or views_of(new.network, samples, new.prepare))
+        rows = self.rows(new.features or views_of(new.network, samples.inputs, new.prepare))
         yield from ()  # no training
         return Accommodated(new.network, self.grown(new.remembered, rows), {})
 

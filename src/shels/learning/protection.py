@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from shels.learning.memory import under
+from shels.learning.protocol import under
 from shels.model.activations import Sums, weight_layers
 from shels.model.growth import growable
 from shels.model.networks import Network

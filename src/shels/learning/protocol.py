@@ -8,7 +8,7 @@ beside others of its kind by an experiment.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -20,13 +20,14 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.detection.protocol import Naming
 from shels.errors import AccommodationError, DataError
-from shels.learning.memory import Memory, placed
 from shels.model.networks import Network, Views
 from shels.runtime import finished, generator
 from shels.training import Fit, Objective, Progress, TrainingRequest, fitting, shels_loss
 
 Stores: TypeAlias = Literal["nothing", "statistics", "old data"]
 Value = TypeVar("Value")
+Memory: TypeAlias = dict[str, Tensor]
+"""All that is remembered of old classes, by name; names with a prefix belong together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,11 +169,17 @@ def batches(network: Network, samples: Samples, prepare: Preparation) -> Iterato
 
 
 @torch.no_grad()
-def views_of(network: Network, samples: Samples, prepare: Preparation) -> Views:
-    """Return shared and high-level features of all samples."""
+def views_of(network: Network, inputs: Tensor, prepare: Preparation, batch_size: int | None = None) -> Views:
+    """Give shared and high-level features of any number of inputs, of none too."""
+    prepare.check(inputs)
     network.eval()
-    parts = [network.views(batch) for batch in batches(network, samples, prepare)]
-    return Views(*(torch.cat(each) for each in zip(*parts, strict=True)))
+    device = network.head.weight.device
+    chunks = torch.split(inputs, batch_size or prepare.evaluation_batch) if len(inputs) else ()
+    parts = [network.views(prepare(chunk.to(device))) for chunk in chunks]
+    if not parts:
+        blank = torch.zeros(1, *inputs.shape[1:], dtype=inputs.dtype, device=device)
+        return Views(*(view[:0] for view in network.views(prepare(blank))))
+    return Views(*(torch.cat(view) for view in zip(*parts, strict=True)))
 
 
 def relabelled(samples: Samples, position: int) -> Samples:
@@ -181,3 +188,27 @@ def relabelled(samples: Samples, position: int) -> Samples:
         raise DataError(f"{samples.origin}: no sample of the new class; give some")
     labels = torch.full_like(samples.labels, position)
     return replace(samples, labels=labels, classes=tuple(range(position + 1)))
+
+
+def placed(memory: Memory, network: Network) -> Memory:
+    """Return the memory on the network's device."""
+    return {name: value.to(network.head.weight.device) for name, value in memory.items()}
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with the prefix, without it.
+
+    >>> list(under("mask/", {"mask/a": Tensor([1]), "b": Tensor([2])}))
+    ['a']
+    """
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors with a prefix before each name."""
+    return {prefix + name: value for name, value in tensors.items()}
+
+
+def counts(marks: Mapping[str, Tensor]) -> dict[str, int]:
+    """Return how many units of each layer are marked."""
+    return {name: int(mark.sum()) for name, mark in marks.items()}

@@ -16,7 +16,7 @@ from shels.config import Gdumb, ShelsGdumb
 from shels.data.preparation import fitted
 from shels.data.samples import Samples
 from shels.errors import SettingsError
-from shels.learning.memory import Memory
+from shels.learning.protocol import Memory
 from shels.runtime import generator
 
 NAMES = ("samples", "labels", "seen")

@@ -10,8 +10,7 @@ from torch import Tensor
 from shels.config import TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.memory import Memory, prefixed
-from shels.learning.protocol import Accommodated, LearningMethod, NewClass, Requests
+from shels.learning.protocol import Accommodated, LearningMethod, Memory, NewClass, Requests, prefixed
 from shels.model.growth import add_class
 from shels.model.networks import Network
 from shels.runtime import derived_seed

@@ -23,9 +23,8 @@ from torch import Tensor, nn
 from shels.config import AgsCl, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.memory import Memory, counts, prefixed, under
 from shels.learning.methods.penalty import masked, transfer_masks
-from shels.learning.protocol import Accommodated, NewClass, Requests, batches
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, batches, counts, prefixed, under
 from shels.learning.trained import TrainedMethod, weights_before
 from shels.model.activations import WeightLayer, importance, total_sums, weight_layers
 from shels.model.growth import add_class, copied

@@ -20,8 +20,7 @@ from torch import Tensor
 from shels.config import Ewc, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.memory import Memory, prefixed, under
-from shels.learning.protocol import NewClass
+from shels.learning.protocol import Memory, NewClass, prefixed, under
 from shels.learning.trained import TrainedMethod, weights_before
 from shels.model.networks import Network
 from shels.runtime import generator

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shels.config import Fecam
 from shels.learning.closed_form import ClosedForm
-from shels.learning.memory import Memory
+from shels.learning.protocol import Memory
 from shels.model.head import unit
 
 _FLOOR = 1e-5

@@ -13,7 +13,7 @@ from torch import Tensor
 from shels.config import Gaussian
 from shels.detection.gaussians import Discriminant, Projection, Sums
 from shels.learning.closed_form import ClosedForm
-from shels.learning.memory import Memory
+from shels.learning.protocol import Memory
 from shels.model.networks import Views
 
 _SUMS = ("count", "mean", "scatter")

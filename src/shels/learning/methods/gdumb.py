@@ -20,8 +20,7 @@ from shels.config import Gdumb, TrainingSettings, WarmRestarts
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import SettingsError
-from shels.learning.memory import Memory
-from shels.learning.protocol import Accommodated, NewClass, Requests
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests
 from shels.learning.replay_buffer import begun, buffered_samples, extended, room
 from shels.learning.trained import TrainedMethod
 from shels.model.growth import add_class, fresh

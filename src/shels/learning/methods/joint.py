@@ -14,8 +14,7 @@ from dataclasses import replace
 from shels.config import Joint
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.memory import Memory
-from shels.learning.protocol import Accommodated, NewClass, Requests
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests
 from shels.learning.replay_buffer import as_memory, joined
 from shels.learning.trained import TrainedMethod
 from shels.model.growth import fresh

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from shels.config import Lwf
-from shels.learning.memory import under
-from shels.learning.protocol import NewClass
+from shels.learning.protocol import NewClass, under
 from shels.learning.trained import TrainedMethod, weights_before
 from shels.model.growth import copied
 from shels.model.networks import Network

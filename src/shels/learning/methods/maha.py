@@ -16,7 +16,7 @@ from torch import Tensor
 from shels.config import Maha
 from shels.detection import shared_covariance as covariance
 from shels.learning.closed_form import ClosedForm
-from shels.learning.memory import Memory
+from shels.learning.protocol import Memory
 
 
 class MahaMethod(ClosedForm):

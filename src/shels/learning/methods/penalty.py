@@ -16,8 +16,7 @@ from shels.config import Penalty, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import AccommodationError
-from shels.learning.memory import Memory, counts, prefixed, under
-from shels.learning.protocol import Accommodated, NewClass, Requests, batches
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, batches, counts, prefixed, under
 from shels.learning.trained import TrainedMethod, slowed
 from shels.model.activations import HEAD, WeightLayer, importance, total_sums, weight_layers
 from shels.model.growth import add_class, add_units, growable

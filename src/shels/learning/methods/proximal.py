@@ -22,8 +22,17 @@ from shels.data.samples import Samples
 from shels.errors import AccommodationError
 from shels.learning import gaussian_replay as replay
 from shels.learning import protection
-from shels.learning.memory import Memory, counts, placed, prefixed, under
-from shels.learning.protocol import Accommodated, NewClass, Requests, batches
+from shels.learning.protocol import (
+    Accommodated,
+    Memory,
+    NewClass,
+    Requests,
+    batches,
+    counts,
+    placed,
+    prefixed,
+    under,
+)
 from shels.learning.trained import TrainedMethod
 from shels.model.activations import total_sums
 from shels.model.growth import add_class, add_units, copied, drop_class

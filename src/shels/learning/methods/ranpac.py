@@ -18,7 +18,7 @@ from torch import Tensor
 
 from shels.config import Ranpac
 from shels.learning.closed_form import ClosedForm
-from shels.learning.memory import Memory
+from shels.learning.protocol import Memory
 from shels.runtime import generator
 
 _ROWS = 1024

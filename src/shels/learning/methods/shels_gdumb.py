@@ -15,9 +15,8 @@ from __future__ import annotations
 from shels.config import Adam, Penalty, ShelsGdumb, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.memory import Memory, counts
 from shels.learning.methods.penalty import PenaltyMethod, hold, masked, merged, penalty_loss
-from shels.learning.protocol import Accommodated, NewClass, Requests
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, counts
 from shels.learning.replay_buffer import NAMES, begun, buffered_samples, extended, room
 from shels.learning.trained import TrainedMethod
 from shels.model.growth import add_class

@@ -19,7 +19,7 @@ from torch import Tensor
 from shels.config import Slda
 from shels.detection import shared_covariance as covariance
 from shels.learning.closed_form import ClosedForm
-from shels.learning.memory import Memory
+from shels.learning.protocol import Memory
 
 
 def discriminant(means: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
