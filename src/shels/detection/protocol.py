@@ -177,7 +177,7 @@ class Detector(ABC):
 
 def rows_of(features: Views, index: Tensor) -> Views:
     """Keep the features of some samples, by marks (n,) or places."""
-    return Views(*(rows[index] for rows in features))
+    return Views(*(rows[index.to(rows.device)] for rows in features))
 
 
 def check_views(features: Views, high: int, shared: int | None = None) -> None:

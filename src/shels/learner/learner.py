@@ -94,29 +94,9 @@ class Learner:
         """Return class or novel for each input, from what the network made of them."""
         return self.detector.verdicts(features)
 
-    def accommodating(
-        self, inputs: Tensor, label: Label, *, seed: int | None = None, features: Views | None = None
-    ) -> Generator[Progress, None, Learner]:
-        """Make a learner that knows one class more, from inputs of that class alone; this one stays.
-
-        Reports on the way; `accommodate` does the same in one call. features: what `views` gave of these
-        inputs, where that is known already.
-        """
-        return changes.accommodating(self, inputs, label, seed=seed, features=features)
-
-    accommodate = runtime.to_end(accommodating)
-
-    def unlearn(self, label: Label) -> Learner:
-        """Return a learner that has forgotten a class, where the way of taking in classes allows it."""
-        return changes.unlearned(self, label)
-
-    def rename(self, old: Label, new: Label) -> Learner:
-        """Return a learner in which a class has another name."""
-        return changes.renamed(self, old, new)
-
-    def merge(self, label: Label, into: Label) -> Learner:
-        """Return a learner in which all of one class counts as another, which may be any known class."""
-        return changes.merged(self, label, into)
+    accommodating = changes.accommodating
+    accommodate = runtime.to_end(changes.accommodating)
+    unlearn, rename, merge = changes.unlearned, changes.renamed, changes.merged
 
     def evaluate(self, known: Samples, novel: Samples | None = None) -> dict[str, Any]:
         """Return the measures on samples of the learner's classes and on samples of others.
@@ -175,11 +155,13 @@ def learning(
     training, validation = samples.take(training_index), samples.take(validation_index)
     preparation = prepare_for(training.inputs, settings.network)
     method_of(settings.accommodation).check(preparation.shape, len(samples.classes))
-    network = _network(settings, preparation.shape, len(samples.classes), seed, chain)
+    if chain is None:
+        network = build(settings.network, preparation.shape, len(samples.classes), seed)
+    else:
+        network = from_chain(chain, preparation.shape, settings.network.head, len(samples.classes), seed)
+        settings = replace(settings, network=replace(settings.network, architecture="own"))
     network.to(runtime.device(device))
     preparation = preparation.to(runtime.device(device))
-    if chain is not None:
-        settings = replace(settings, network=replace(settings.network, architecture="own"))
     rows = [Rows(index, samples.labels[index]) for index in (training_index, validation_index)]
     trial = TrialData(samples.inputs, rows[0], rows[1], preparation)
     store = Checkpoint(checkpoint, _about(settings, network, preparation)) if checkpoint else None
@@ -194,31 +176,13 @@ learn = runtime.to_end(learning)
 """Learn as `learning` does, in one call that returns the learner."""
 
 
-def _network(
-    settings: Settings, shape: tuple[int, ...], classes: int, seed: int, chain: nn.Sequential | None
-) -> Network:
-    if chain is not None:
-        return from_chain(chain, shape, settings.network.head, classes, seed)
-    return build(settings.network, shape, classes, seed)
-
-
-def _first(settings: Settings) -> Any:
-    """Return what of the way to take in classes decides the first training, as checkpoints always had it."""
-    about = method_of(settings.accommodation).about_initial()
-    return about[1] if about[:1] == (Proximal.kind,) else about or 0.0
-
-
 def _about(settings: Settings, network: Network, preparation: Preparation) -> list[Any]:
     """Return what tells this training from others on the same data, beside its settings for training."""
+    about = method_of(settings.accommodation).about_initial()
+    first = about[1] if about[:1] == (Proximal.kind,) else about or 0.0  # as checkpoints always had it
     numbers = [None if value is None else value.tolist() for value in (preparation.mean, preparation.sd)]
-    return [
-        to_dict(settings.network),
-        _first(settings),
-        describe(network.body),
-        preparation.shape,
-        preparation.image_fit,
-        *numbers,
-    ]
+    made = [to_dict(settings.network), first, describe(network.body)]
+    return [*made, preparation.shape, preparation.image_fit, *numbers]
 
 
 def assembled(
@@ -241,7 +205,13 @@ def assembled(
     (seen, labels), held_out = samples
     learner.temperature = fit_temperature(learner.detector.class_scores(held_out.features), held_out.labels)
     matrix = metrics.feature_exclusivity(network.head.weight.detach(), seen.high, labels)
-    learner.report = _report(training, validation, trained) | {
+    learner.report = {
+        "training_samples": len(training),
+        "held_out_samples": len(validation),
+        "best": vars(trained.best),
+        "checks": [vars(check) for check in trained.checks],
+        "stopped_early": trained.stopped_early,
+        "seconds": trained.seconds,
         "held_out": metrics.evaluated(
             learner.detector.verdicts(held_out.features), held_out.labels, validation.classes
         ),
@@ -273,17 +243,6 @@ def with_detector(
     entry, context = detector_beside(network, memory, settings, classes, detector)
     fitted = entry.fit(context, samples.training).calibrated(samples, classes)
     return Learner(network, classes, classes, fitted, preparation, settings, seed, memory=memory)
-
-
-def _report(training: Samples, validation: Samples, trained: Fit) -> dict[str, Any]:
-    return {
-        "training_samples": len(training),
-        "held_out_samples": len(validation),
-        "best": vars(trained.best),
-        "checks": [vars(check) for check in trained.checks],
-        "stopped_early": trained.stopped_early,
-        "seconds": trained.seconds,
-    }
 
 
 def _labelled(network: Network, samples: Samples, preparation: Preparation) -> Labelled:
