@@ -126,9 +126,9 @@ class Detector(ABC):
         """The threshold of each class: (classes,)."""
 
     @property
-    @abstractmethod
     def thresholds_are_of(self) -> str:
         """Which scores a rule on a class's own scores takes, in words."""
+        return "score over held-out samples"
 
     @abstractmethod
     def calibrated(self, samples: KnownSamples, names: Sequence[object] | None = None) -> Self:
