@@ -1,7 +1,5 @@
 """Measures: how well known and novel are separated, class by class too, and how exclusive features are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 To add a score: write one file in `scores/`, and enter it here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial

@@ -1,7 +1,5 @@
 """What every score offers: fit on training features, score new ones, take a class in where it can."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -55,12 +53,10 @@ class Score(ABC):
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
         """Return the state from checked training samples."""
-        del views, labels
         return {}
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
         """Return the state with one class more, from checked samples of it and the head that it gets."""
-        del views, grown
         return self.state
 
     # What a score offers -------------------------------------------------------------------------------
@@ -72,7 +68,6 @@ class Score(ABC):
 
     def class_scores(self, views: Views) -> Tensor:
         """Score each class, where the score can also name classes: (n, classes)."""
-        del views
         raise SettingsError(f"the score {self.name} does not name classes; give it something that does")
 
     @torch.no_grad()

@@ -149,7 +149,6 @@ class ScoreDetector(Detector):
 
     def merged(self, position: int, into: int) -> ScoreDetector:
         """Refuse: a score has one row, or one threshold, for a class."""
-        del position, into
         self.check("merge", self.name)
         return self
 

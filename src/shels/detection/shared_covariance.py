@@ -4,8 +4,6 @@ A covariance is inverted on the directions that training samples use, a pseudo-i
 1e-10 of the largest variance say nothing, as in the authors' implementations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Pairs of a detector and a learner: which go together, and why others cannot, said before the start."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from shels.config import OWN, Gaussian, Settings

@@ -12,8 +12,6 @@
 model or the new one at every moment, never a mixture. Equal content has equal names in every version.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Classifiers in closed form on features that the network has: one pass over a class, no gradient step."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,7 +53,6 @@ class ClosedForm(LearningMethod):
 
     def without(self, memory: Memory, position: int) -> Memory:
         """Return the statistics without one class, exactly as if it had never been there."""
-        del memory, position
         raise AccommodationError(
             f'accommodation "{self.settings.kind}" cannot unlearn a class: what it keeps of all classes is '
             "one sum; roll back to the version before it"

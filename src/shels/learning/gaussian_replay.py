@@ -1,7 +1,5 @@
 """Replay: a Gaussian per class on a network's shared features, to draw from when the samples are gone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

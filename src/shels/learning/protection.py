@@ -1,7 +1,5 @@
 """Protection: what old classes stand on, what is free for a new one, and how the first is held."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple

@@ -5,8 +5,6 @@ went, and returns the new network and what to remember. So the same method is tr
 beside others of its kind by an experiment.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -117,20 +115,17 @@ class LearningMethod(ABC):
 
     def naming(self, network: Network, memory: Memory) -> Naming:
         """Return what tells how like each class samples are; the highest names the class."""
-        del memory
         return by_products(network) if self.names_by_products else by_head(network)
 
     def drop(self, network: Network, memory: Memory, position: int) -> Accommodated:
         """Return a new network without one class, or raise AccommodationError where the method cannot."""
-        del network, memory, position
         raise AccommodationError(
             f'accommodation "{self.settings.kind}" cannot unlearn a class: its training moved weights that '
             "other classes use; roll back to the version before it"
         )
 
-    def check(self, shape: tuple[int, ...], classes: int) -> None:
+    def check(self, shape: tuple[int, ...], classes: int) -> None:  # noqa: B027 - most refuse nothing
         """Raise SettingsError where it cannot work with inputs of this shape, or so many first classes."""
-        del shape, classes
 
 
 def by_products(network: Network) -> Naming:

@@ -1,7 +1,5 @@
 """The ways to learn new classes by name: ours and the rivals', with what each needs and keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any

@@ -4,8 +4,6 @@ A memory of them holds "samples" (n, ...), inputs as they came; "labels" (n,), i
 training samples so far, kept or not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

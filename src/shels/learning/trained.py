@@ -1,7 +1,5 @@
 """Methods that take a class in by training the network: what they have in common."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +24,6 @@ class TrainedMethod(LearningMethod):
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return nothing."""
-        del network, samples, prepare
         return {}
 
     def take_in(self, new: NewClass) -> Requests:
@@ -43,7 +40,6 @@ class TrainedMethod(LearningMethod):
 
     def state(self, new: NewClass, network: Network) -> State:
         """Return what that needs to know of a trial."""
-        del new, network
         return {}
 
     def updated(self, new: NewClass, network: Network) -> Memory:

@@ -4,8 +4,6 @@ A. Djurisic, N. Bozanic, A. Ashok, R. Liu: Extremely Simple Activation Shaping f
 Detection, ICLR 2023.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

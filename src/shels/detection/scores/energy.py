@@ -3,8 +3,6 @@
 W. Liu, X. Wang, J. Owens, Y. Li: Energy-based Out-of-distribution Detection, NeurIPS 2020.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -3,8 +3,6 @@
 L. Liu, Y. Qin: Fast Decision Boundary based Out-of-Distribution Detector, ICML 2024.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -37,7 +35,6 @@ class Fdbd(Score):
     remembers = ("count", "mean")
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        del labels
         return _mean_of(self.head, views.high)
 
     def _grown(self, views: Views, grown: Head) -> Tensors:

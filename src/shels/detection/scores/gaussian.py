@@ -83,7 +83,6 @@ class GaussianDetector(Detector):
 
     def calibrated(self, samples: KnownSamples, names: Sequence[object] | None = None) -> GaussianDetector:
         """Set thresholds on held-out samples alone, each scored by standards in which it had no say."""
-        del names
         features, labels = samples.held_out
         require_held_out(features.high)
         predicted, distances = self._nearest(features)
@@ -133,7 +132,6 @@ class GaussianDetector(Detector):
 
     def without_class(self, position: int, head: Head | None = None) -> GaussianDetector:
         """Forget one class."""
-        del head
         return self._moved(self._places_without(position))
 
     def merged(self, position: int, into: int) -> GaussianDetector:
@@ -151,7 +149,6 @@ class GaussianDetector(Detector):
 
     def check(self, change: protocol.Change, learner: str) -> None:
         """Refuse nothing: sums can be dropped and joined exactly."""
-        del change, learner
 
     @property
     def classes(self) -> int:

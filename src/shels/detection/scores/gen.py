@@ -4,8 +4,6 @@ X. Liu, Y. Lochman, C. Zach: GEN: Pushing the Limits of Softmax-Based Out-of-Dis
 CVPR 2023.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

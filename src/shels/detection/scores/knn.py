@@ -3,8 +3,6 @@
 Y. Sun, Y. Ming, X. Zhu, Y. Li: Out-of-Distribution Detection with Deep Nearest Neighbors, ICML 2022.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -54,11 +52,9 @@ class Knn(Score):
         return max(1, round(stored / 1000)) if self.k is None else min(self.k, stored)
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        del labels
         return {"bank": unit(views.high).float()}
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
-        del grown
         return {"bank": torch.cat([self.state["bank"], unit(views.high).float()])}
 
     def _scores(self, views: Views) -> Tensor:

@@ -5,8 +5,6 @@ Adversarial Attacks, NeurIPS 2018. Without its perturbation of inputs and withou
 samples: both need novel data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -35,7 +33,6 @@ class Mahalanobis(Score):
         return gaussian.first_classes(views.high, labels)
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
-        del grown
         return gaussian.with_mean(self.state, views.high)
 
     def _scores(self, views: Views) -> Tensor:
@@ -69,7 +66,6 @@ class MahalanobisLayers(Score):
         return _named(sums) | {"usual": torch.stack([raw.mean(dim=0), raw.std(dim=0, correction=0)])}
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
-        del grown
         pairs = zip(self._sums, views, strict=True)
         return self.state | _named([gaussian.with_mean(sums, rows) for sums, rows in pairs])
 

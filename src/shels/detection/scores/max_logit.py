@@ -4,8 +4,6 @@ D. Hendrycks, S. Basart, M. Mazeika, A. Zou, J. Kwon, M. Mostajabi, J. Steinhard
 Out-of-Distribution Detection for Real-World Settings, ICML 2022.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from shels.detection.score import Score

@@ -4,8 +4,6 @@ D. Hendrycks, K. Gimpel: A Baseline for Detecting Misclassified and Out-of-Distr
 Networks, ICLR 2017.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from shels.detection.score import Score

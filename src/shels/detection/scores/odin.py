@@ -5,8 +5,6 @@ Networks, ICLR 2018. The step's size is chosen on known samples alone, as Y.-C. 
 propose (Generalized ODIN, CVPR 2020): the one at which held-out known samples are most familiar on average.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A. Bendale, T. Boult: Towards Open Set Deep Networks, CVPR 2016.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

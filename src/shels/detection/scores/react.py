@@ -3,8 +3,6 @@
 Y. Sun, C. Guo, Y. Li: ReAct: Out-of-distribution Detection with Rectified Activations, NeurIPS 2021.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -46,7 +44,6 @@ class React(Score):
         require(0 < self.share <= 100, "share", "over 0 and at most 100", self.share)
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        del labels
         clip, firing = percentile(views.high, self.share), views.high[views.high > 0]
         return {"clip": clip if clip > 0 or not len(firing) else percentile(firing, self.share)}
 

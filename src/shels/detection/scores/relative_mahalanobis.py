@@ -4,8 +4,6 @@ J. Ren, S. Fort, J. Liu, A. Guha Roy, S. Padhy, B. Lakshminarayanan: A Simple Fi
 Improving Near-OOD Detection, ICML workshop on uncertainty and robustness in deep learning 2021.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 from torch import Tensor

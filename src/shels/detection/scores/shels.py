@@ -4,8 +4,6 @@ I. Gummadi, C. Kent, J. Mendez, E. Eaton: SHELS: Exclusive Feature Sets for Nove
 Learning Without Class Boundaries, CoLLAs 2022.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from shels.detection.score import Score

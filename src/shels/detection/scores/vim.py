@@ -3,8 +3,6 @@
 H. Wang, Z. Li, L. Feng, W. Zhang: ViM: Out-Of-Distribution with Virtual-logit Matching, CVPR 2022.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -52,7 +50,6 @@ class Vim(Score):
         require(self.dimension is None or self.dimension >= 1, "dimension", "1 or more", self.dimension)
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        del labels
         origin = _origin(self.head)
         residual = self._residual(views, origin)
         largest, whole, left = in_chunks(lambda part: self._sizes(part.high, origin, residual), views).mean(

@@ -11,8 +11,6 @@ flattened, each position is a node of its own; theirs are as important as their 
 cleared when its first new class comes, which is when a method may first change it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

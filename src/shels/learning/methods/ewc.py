@@ -9,8 +9,6 @@ class is free. The Fisher information is that of the network's own answers: labe
 predicts, not taken from the data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

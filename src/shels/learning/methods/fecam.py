@@ -10,8 +10,6 @@ correlations takes the place of a pseudo-inverse; and these scores name classes 
 once a class was taken in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

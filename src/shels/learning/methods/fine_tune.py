@@ -4,8 +4,6 @@ The lower bound of every comparison: nothing is remembered and nothing is held, 
 The rivals that hold something train as this one does, but for what they add.
 """
 
-from __future__ import annotations
-
 from shels.config import FineTune
 from shels.learning.trained import TrainedMethod
 

@@ -3,8 +3,6 @@
 This is how the Gaussian detector names classes, by itself, for other scores to judge novelty beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -11,8 +11,6 @@ restarts follow the warm-up at once, where the original's come an epoch later; C
 itself in reverse order, which is as random as its order is. Training data is not augmented in any other way.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -91,7 +89,6 @@ class GdumbMethod(TrainedMethod):
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return as many samples of each class, drawn at random."""
-        del network, prepare
         return begun(self.settings, samples)
 
     def check(self, shape: tuple[int, ...], classes: int) -> None:

@@ -7,8 +7,6 @@ What differs from the first training: nothing is held out, so the weights kept a
 drawn afresh also where the first one began from pretrained weights, which are not kept anywhere.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from shels.config import Joint
@@ -30,7 +28,6 @@ class JointMethod(TrainedMethod):
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return all samples."""
-        del network, prepare
         samples.require_every_class()
         return as_memory(samples, len(samples))
 

@@ -8,8 +8,6 @@ softmax over all of them. The paper first trains the new head by itself and adds
 weights are trained from the start, as every rival trains.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -61,5 +59,4 @@ class LwfMethod(TrainedMethod):
 
     def state(self, new: NewClass, network: Network) -> State:
         """Return the teacher's weights."""
-        del network
         return weights_before(new.network)

@@ -7,8 +7,6 @@ classes, so that the order in which classes come changes nothing. One layer of f
 perturbation of inputs and without the tuning on novel samples, which serve to detect.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import Tensor

@@ -5,8 +5,6 @@ both choices. Measured, this way holds old knowledge badly: Adam rescales the gr
 protected weights swing about their value instead of holding them, and one class alone has no negatives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -7,8 +7,6 @@ the shared features take their place, and no old sample is kept. The cosine of t
 a unit that fires for an old class lowers that class's cosine, so free units learn to be silent for it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, NamedTuple
 

@@ -8,8 +8,6 @@ the choice, as they may come sorted by class. A ridge that double precision cann
 until it can.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import torch

@@ -10,8 +10,6 @@ gives no β for it. Adam rescales the gradient, so its accommodation's β of 200
 about where they were and leaves little to learn with; hence a smaller one.
 """
 
-from __future__ import annotations
-
 from shels.config import Adam, Penalty, ShelsGdumb, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
@@ -36,7 +34,6 @@ class ShelsGdumbMethod(TrainedMethod):
 
     def check(self, shape: tuple[int, ...], classes: int) -> None:
         """Refuse a memory of fewer samples than classes."""
-        del shape
         room(self.settings, 0, classes)
 
     def take_in(self, new: NewClass) -> Requests:

@@ -9,8 +9,6 @@ is computed here, in one pass, over the number of samples. The paper's covarianc
 shrunk by the data (OAS); here all are shrunk by ε alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
