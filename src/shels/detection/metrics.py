@@ -1,7 +1,9 @@
 """Measures: how well known and novel are separated, class by class too, and how exclusive features are."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -161,15 +163,11 @@ def evaluated(
     labels: (n,) positions in `classes`, and of the novel samples in `novel_classes`.
     """
     predicted, score, rejected = (_array(each) for each in (known.predicted, known.score, known.novel))
-    truth, empty = _array(labels), np.zeros(0)
-    others = empty if novel is None else _array(novel.novel)
+    truth, others, their_scores = _array(labels), np.zeros(0), np.zeros(0)
+    if novel is not None:
+        others, their_scores = _array(novel.novel), _array(novel.score)
     out: dict[str, Any] = open_set_measures(
-        truth,
-        predicted,
-        rejected,
-        score,
-        novel_judged=others,
-        novel_scores=empty if novel is None else _array(novel.score),
+        truth, predicted, rejected, score, novel_judged=others, novel_scores=their_scores
     )
     right = ~rejected & (predicted == truth)
     out["per_class"] = _rates(truth, classes, accepted=~rejected, right=right)
@@ -286,6 +284,26 @@ def exclusivity(active: NDArray[np.bool_]) -> NDArray[np.float64]:
     a, b = active[:, None, :], active[None, :, :]
     either = (a | b).sum(axis=2)
     return np.asarray((a ^ b).sum(axis=2) / np.maximum(either, 1))
+
+
+def exclusive(s: AbstractSet[Any], t: AbstractSet[Any]) -> bool:
+    """Tell whether each of two sets has an element that the other lacks (Definition 1).
+
+    No set is exclusive with its subset, and none with the empty set.
+
+    >>> exclusive({"beak", "wing"}, {"wing", "fin"}), exclusive({"wing"}, {"wing", "fin"})
+    (True, False)
+    """
+    return bool(s - t) and bool(t - s)
+
+
+def exclusive_collection(sets: Collection[AbstractSet[Any]]) -> bool:
+    """Tell whether every two different sets of a collection are exclusive (Definition 2).
+
+    >>> exclusive_collection([{1, 2}, {2, 3}, {1, 3}]), exclusive_collection([{1, 2}, {2, 3}, {2}])
+    (True, False)
+    """
+    return all(exclusive(s, t) for s, t in combinations(sets, 2) if s != t)
 
 
 def mean_exclusivity(matrix: NDArray[np.float64]) -> float:

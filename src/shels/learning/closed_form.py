@@ -3,13 +3,13 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
+from shels.detection import shared_covariance
 from shels.detection.protocol import Naming
 from shels.errors import AccommodationError
 from shels.learning.protocol import (
@@ -29,23 +29,23 @@ class ClosedForm(LearningMethod):
     """A classifier on frozen features: the network stays as it is, classes are statistics.
 
     settings: those of the method, with `kind` and `features`, the features it stands on. A subclass says how
-    statistics come about, how they grow and how they score; rows are features (n, d) in single precision.
+    statistics score, and how they come about and grow unless they are counts, means and one common scatter;
+    rows are features (n, d) in single precision.
     """
 
-    settings: Any
     stores = "statistics"
     frozen_features = True
     grows_head = False
     rows_at_once = 4096
     """How many rows to score at once: in double precision they take room."""
 
-    @abstractmethod
     def fitted(self, rows: Tensor, labels: Tensor) -> Memory:
         """Return the statistics of classes 0 to the largest label, each of which has a row."""
+        return shared_covariance.sums_of(rows, labels)
 
-    @abstractmethod
     def grown(self, memory: Memory, rows: Tensor) -> Memory:
         """Return the statistics with one class more, of which these are the rows."""
+        return shared_covariance.with_class(memory, rows)
 
     @abstractmethod
     def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:

@@ -2,7 +2,9 @@
 
 K. Lee, K. Lee, H. Lee, J. Shin: A Simple Unified Framework for Detecting Out-of-Distribution Samples and
 Adversarial Attacks, NeurIPS 2018. Without its perturbation of inputs and without weights tuned on novel
-samples: both need novel data.
+samples: both need novel data. Relative to all classes as one: J. Ren, S. Fort, J. Liu, A. Guha Roy, S. Padhy,
+B. Lakshminarayanan: A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection, ICML workshop on
+uncertainty and robustness in deep learning 2021.
 """
 
 from collections.abc import Sequence
@@ -36,13 +38,31 @@ class Mahalanobis(Score):
         return gaussian.with_mean(self.state, views.high)
 
     def _scores(self, views: Views) -> Tensor:
-        return -gaussian.squared_distances(views.high, gaussian.all_means(self.state), self._white).amin(
-            dim=1
-        )
+        return _score(views.high, self.state, self._white)
 
     @cached_property
     def _white(self) -> Tensor:
         return gaussian.whitening(gaussian.within(self.state))
+
+
+class RelativeMahalanobis(Mahalanobis):
+    """Score: -min_c (d_c - d_0) on the high-level features, so that what all samples differ in cancels out.
+
+    d_c: squared distance to a class's mean in the spread within classes; d_0: to the mean of all samples in
+    their spread. Stores what Mahalanobis does, from which the Gaussian of all samples follows exactly. Later
+    classes add means and leave both spreads as they are.
+    """
+
+    name = "relative-mahalanobis"
+
+    def _scores(self, views: Views) -> Tensor:
+        centre = gaussian.centre(self.state).unsqueeze(0)
+        of_all = gaussian.squared_distances(views.high, centre, self._white_overall)
+        return of_all.squeeze(1) + super()._scores(views)
+
+    @cached_property
+    def _white_overall(self) -> Tensor:
+        return gaussian.whitening(gaussian.overall(self.state))
 
 
 class MahalanobisLayers(Score):
@@ -86,13 +106,15 @@ class MahalanobisLayers(Score):
         return [gaussian.whitening(gaussian.within(sums)) for sums in self._sums]
 
 
+def _score(rows: Tensor, sums: Tensors, white: Tensor) -> Tensor:
+    """Minus the squared distance of each row to the nearest mean: (n, d) -> (n,)."""
+    return -gaussian.squared_distances(rows, gaussian.all_means(sums), white).amin(dim=1)
+
+
 def _layer_scores(views: Views, sums: Sequence[Tensors], whites: Sequence[Tensor]) -> Tensor:
     """Return the score on each layer: (n, 2)."""
-    near = [
-        gaussian.squared_distances(rows.double(), gaussian.all_means(each), white).amin(dim=1)
-        for rows, each, white in zip(views, sums, whites, strict=True)
-    ]
-    return -torch.stack(near, dim=1)
+    layers = zip(views, sums, whites, strict=True)
+    return torch.stack([_score(rows.double(), each, white) for rows, each, white in layers], dim=1)
 
 
 def _named(sums: Sequence[Tensors]) -> Tensors:

@@ -22,14 +22,6 @@ class MahaMethod(ClosedForm):
 
     settings: Maha
 
-    def fitted(self, rows: Tensor, labels: Tensor) -> Memory:
-        """Return counts, means and the common scatter."""
-        return covariance.sums_of(rows, labels)
-
-    def grown(self, memory: Memory, rows: Tensor) -> Memory:
-        """Return them with one class more; its deviations join the scatter."""
-        return covariance.with_class(memory, rows)
-
     def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:
         """Return what gives rows minus their squared distances, in double: far off they differ by little."""
         means, white = memory["means"], covariance.whitening(covariance.within(memory))

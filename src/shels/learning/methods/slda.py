@@ -38,14 +38,6 @@ class SldaMethod(ClosedForm):
 
     settings: Slda
 
-    def fitted(self, rows: Tensor, labels: Tensor) -> Memory:
-        """Return counts, means and the common scatter."""
-        return covariance.sums_of(rows, labels)
-
-    def grown(self, memory: Memory, rows: Tensor) -> Memory:
-        """Return them with one class more; its deviations join the scatter."""
-        return covariance.with_class(memory, rows)
-
     def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:
         """Return the linear scores, in double: where weights are long they differ by little."""
         weights, offsets = discriminant(memory["means"], covariance.within(memory), self.settings.shrinkage)
