@@ -12,16 +12,8 @@ from shels.data.samples import Samples
 from shels.detection import shared_covariance
 from shels.detection.protocol import Naming
 from shels.errors import AccommodationError
-from shels.learning.protocol import (
-    Accommodated,
-    LearningMethod,
-    Memory,
-    NewClass,
-    Requests,
-    placed,
-    relabelled,
-    views_of,
-)
+from shels.learning import protocol
+from shels.learning.protocol import Accommodated, LearningMethod, Memory, NewClass, Requests
 from shels.model.networks import Network, Views
 
 
@@ -61,25 +53,25 @@ class ClosedForm(LearningMethod):
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the statistics of the first classes."""
         samples.require_every_class()
-        rows = self.rows(views_of(network, samples.inputs, prepare))
+        rows = self.rows(protocol.views_of(network, samples.inputs, prepare))
         return self.fitted(rows, samples.labels.to(rows.device))
 
     def take_in(self, new: NewClass) -> Requests:
         """Add one class to the statistics; the network is the same."""
-        samples = replace(relabelled(new.samples, 0), classes=(0,))  # refuses none
-        rows = self.rows(new.features or views_of(new.network, samples.inputs, new.prepare))
+        samples = replace(protocol.relabelled(new.samples, 0), classes=(0,))  # refuses none
+        rows = self.rows(new.features or protocol.views_of(new.network, samples.inputs, new.prepare))
         yield from ()  # no training
         return Accommodated(new.network, self.grown(new.remembered, rows), {})
 
     def naming(self, network: Network, memory: Memory) -> Naming:
         """Return the classifier's scores."""
-        score = torch.no_grad()(self.scorer(placed(memory, network)))
+        score = torch.no_grad()(self.scorer(protocol.placed(memory, network)))
         size = self.rows_at_once
         return lambda views: torch.cat([score(part) for part in torch.split(self.rows(views), size)])
 
     def drop(self, network: Network, memory: Memory, position: int) -> Accommodated:
         """Return the same network and the statistics without one class."""
-        return Accommodated(network, self.without(placed(memory, network), position), {})
+        return Accommodated(network, self.without(protocol.placed(memory, network), position), {})
 
     def rows(self, views: Views) -> Tensor:
         """Return the features that it stands on: (n, d)."""

@@ -14,6 +14,8 @@ from shels.model.networks import Network
 from shels.runtime import derived_seed
 from shels.training import Fit, Objective, State, TrainingRequest, TrialData, TrialTraining, shels_loss
 
+_NOTHING: State = {}
+
 
 class TrainedMethod(LearningMethod):
     """Training that goes on, on the new class alone, by cross-entropy: forgetting, if nothing is added.
@@ -51,16 +53,11 @@ class TrainedMethod(LearningMethod):
         return replace(slowed(training, self.settings.rate_divisor, self.settings.epochs), alpha=0.0)
 
     def request(
-        self,
-        new: NewClass,
-        network: Network,
-        samples: Samples,
-        objective: Objective,
-        state: State | None = None,
+        self, new: NewClass, network: Network, samples: Samples, objective: Objective, state: State = _NOTHING
     ) -> TrainingRequest:
         """Return the training of a network on samples of which none is held out."""
         seed = derived_seed(new.seed, self.settings.kind, new.position)
-        trial = TrialTraining(network, TrialData.of(samples, None, new.prepare), seed, state or {})
+        trial = TrialTraining(network, TrialData.of(samples, None, new.prepare), seed, state)
         return TrainingRequest(trial, objective.loss, objective.settings, objective.after_step)
 
     def report(self, fit: Fit, **facts: Any) -> dict[str, Any]:

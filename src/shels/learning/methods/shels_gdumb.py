@@ -13,13 +13,12 @@ about where they were and leaves little to learn with; hence a smaller one.
 from shels.config import Adam, Penalty, ShelsGdumb, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.methods.penalty import PenaltyMethod, hold, masked, merged, penalty_loss
+from shels.learning.methods.penalty import PenaltyMethod, merged
 from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, counts
 from shels.learning.replay_buffer import NAMES, begun, buffered_samples, extended, room
 from shels.learning.trained import TrainedMethod
 from shels.model.growth import add_class
 from shels.model.networks import Network
-from shels.training import Objective
 
 
 class ShelsGdumbMethod(TrainedMethod):
@@ -44,11 +43,8 @@ class ShelsGdumbMethod(TrainedMethod):
         known = buffered_samples(buffer, new.position + 1)
         before = {name: value for name, value in memory.items() if name not in NAMES}
         network = add_class(new.network, new.draw("start"))
-        state = paper.protection(network, before)
-        hold(network, state)
         settings = self._training(new.training)
-        objective = Objective(penalty_loss(network, settings, self.settings.beta), settings, masked)
-        fit = yield self.request(new, network, known, objective, state)
+        fit = yield self.request(new, network, known, *paper.protected(network, before, settings))
         after = merged(before, paper.remember(network, own, new.prepare))
         free = {"before": counts(paper.unused(before)), "after": counts(paper.unused(after))}
         return Accommodated(network, buffer | after, self.report(fit, memory=len(known), free_units=free))
