@@ -116,7 +116,7 @@ class GaussianDetector(Detector):
         """
         rows = self._rows(features)
         sums = Sums.of(rows[0]), Sums.of(rows[1])
-        spreads = [_spread(each, prior) for each, prior in zip(sums, self.priors, strict=True)]
+        spreads = [Spread.of(each, prior) for each, prior in zip(sums, self.priors, strict=True)]
         logs = torch.stack(
             [each.left_out(row[:, : len(each.mean)]) for each, row in zip(spreads, rows, strict=True)], dim=1
         )
@@ -210,7 +210,7 @@ class GaussianDetector(Detector):
         rows = self._rows(features)
         part = self._discriminant(rows[0]).argmax(dim=1)
         pairs = zip(self._distances, rows, strict=True)
-        found = torch.stack([each(row[:, : each.width], part) for each, row in pairs], dim=1)
+        found = torch.stack([each(row, part) for each, row in pairs], dim=1)
         return part, found.nan_to_num(nan=torch.inf, posinf=torch.inf).clamp(min=1e-12)
 
     @cached_property
@@ -221,7 +221,7 @@ class GaussianDetector(Detector):
 
     @cached_property
     def _distances(self) -> list[Distances]:
-        spreads = [[_spread(part.sums[v], self.priors[v]) for part in self.parts] for v in (0, 1)]
+        spreads = [[Spread.of(part.sums[v], self.priors[v]) for part in self.parts] for v in (0, 1)]
         return [Distances.of(each) for each in spreads]
 
     @cached_property
@@ -289,7 +289,3 @@ def _part(owner: int, at: int, changing: protocol.Tensors, sums: protocol.Tensor
     pair = [Sums(int(sums[f"{v}/count"]), sums[f"{v}/mean"], sums[f"{v}/scatter"]) for v in _VIEWS]
     numbers = (changing[f"{at}/{name}"] for name in ("usual", "calibration", "threshold"))
     return Part(owner, (pair[0], pair[1]), *numbers)
-
-
-def _spread(sums: Sums, prior: Tensor) -> Spread:
-    return Spread.of(sums.leading(len(prior)), prior)

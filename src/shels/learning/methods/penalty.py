@@ -140,10 +140,10 @@ class PenaltyMethod(TrainedMethod):
         params = dict(network.named_parameters())
         shapes = {name: value.shape for name, value in params.items()}
         masks = transfer_masks(weight_layers(network), {**self.unused(memory), HEAD: rows == 0}, shapes)
-        for name, mask in masks.items():
-            params[name].mul_(mask)
-        importances = prefixed("importance/", {**self.importances(memory), HEAD: rows})
-        state = prefixed("mask/", masks) | importances | weights_before(network)
+        state = prefixed("mask/", masks)
+        for name, value in masked(params, state).items():
+            params[name].copy_(value)
+        state |= prefixed("importance/", {**self.importances(memory), HEAD: rows}) | weights_before(network)
         return Objective(penalty_loss(network, settings, self.settings.beta), settings, masked), state
 
 
