@@ -45,8 +45,6 @@ class Score(ABC):
     cannot_grow: ClassVar[str] = ""
     """Why no class can be taken in without the old classes' samples; empty where one can."""
 
-    # What a score must say -----------------------------------------------------------------------------
-
     @abstractmethod
     def _scores(self, views: Views) -> Tensor:
         """Return scores (n,), higher more familiar; views.high comes in double precision."""
@@ -58,13 +56,6 @@ class Score(ABC):
     def _grown(self, views: Views, grown: Head) -> Tensors:
         """Return the state with one class more, from checked samples of it and the head that it gets."""
         return self.state
-
-    # What a score offers -------------------------------------------------------------------------------
-
-    @property
-    def can_grow(self) -> bool:
-        """Whether `add_class` can take a class in without the old classes' samples."""
-        return not self.cannot_grow
 
     def class_scores(self, views: Views) -> Tensor:
         """Score each class, where the score can also name classes: (n, classes)."""
@@ -124,8 +115,6 @@ class Score(ABC):
         state = {name: value.to(head.weight.device) for name, value in tensors.items()}
         return cls(head, **settings, state=state)
 
-    # Checks -----------------------------------------------------------------------------------------------
-
     def _require_fit(self) -> None:
         if set(self.state) != set(self.remembers):
             raise DataError(f"{self.name} has seen no sample yet; call fit first and use what it returns")
@@ -146,7 +135,7 @@ class Score(ABC):
             raise DataError(f"{self.name} cannot learn from features that are infinite or no number")
 
     def _shared_width(self) -> int | None:
-        """Return how many shared features were seen at `fit`."""
+        """How many shared features were seen at `fit`."""
         return None
 
     def _check_labels(self, labels: Tensor, n: int) -> None:

@@ -23,7 +23,7 @@ from shels.detection.drift import ImageStatistics
 from shels.detection.protocol import Detector, KnownSamples, Labelled
 from shels.errors import DataError, SettingsError
 from shels.learner import changes, storage
-from shels.learner.pairing import check_pair, detector_beside, needs_memory
+from shels.learner.pairing import detector_beside, needs_memory, score_name
 from shels.learning.protocol import views_of
 from shels.learning.registry import method_of
 from shels.model.chains import describe
@@ -145,7 +145,7 @@ def learning(
     """
     if settings.network.head == "scaled-cosine":
         raise SettingsError('head "scaled-cosine" is a rival\'s, for experiments; use "cosine" or "linear"')
-    check_pair(settings)
+    score_name(settings)  # refuses a detector and a learner that cannot work together
     if len(samples.classes) < 2:
         raise DataError(f"{samples.origin}: a classifier needs 2 classes or more, got {len(samples.classes)}")
     samples.require_every_class()

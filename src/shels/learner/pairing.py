@@ -41,11 +41,6 @@ def score_name(settings: Settings) -> str:
     return asked
 
 
-def check_pair(settings: Settings) -> None:
-    """Raise SettingsError where the detector and the learner cannot work together."""
-    score_name(settings)
-
-
 def needs_memory(settings: Settings) -> bool:
     """Tell whether the learner keeps anything of its own; the Gaussian detector keeps its classes itself."""
     return score_name(settings) != OWN or not isinstance(settings.accommodation, Gaussian)

@@ -119,7 +119,9 @@ def _fields(
     memory = {name: value.to(device) for name, value in parts["memory"].items()}
     entry, context = detector_beside(network, memory, settings, tuple(classes))
     detector = entry.load(context, stored)
-    _check_thresholds(detector.thresholds, document["thresholds"])
+    stated = torch.tensor(document["thresholds"], dtype=torch.float64)
+    if not torch.allclose(detector.thresholds.cpu().double(), stated, rtol=1e-5, atol=1e-7):
+        raise ModelFileError("model.json has other thresholds than the detector file")
     preparation = Preparation(shape, said["image_fit"], numbers.get("mean"), numbers.get("sd"))
     look = [numbers[name] for name in ("look/low", "look/high") if name in numbers]
     return {
@@ -134,12 +136,6 @@ def _fields(
         "temperature": float(document["temperature"]),
         **{name: document[name] for name in ("seed", "novel_label", "report")},
     }
-
-
-def _check_thresholds(found: Tensor, stated: list[float]) -> None:
-    listed = torch.tensor(stated, dtype=torch.float64)
-    if not torch.allclose(found.cpu().double(), listed, rtol=1e-5, atol=1e-7):
-        raise ModelFileError("model.json has other thresholds than the detector file")
 
 
 def _document(learner: Fields, files: dict[str, Any]) -> Document:

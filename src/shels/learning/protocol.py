@@ -115,7 +115,10 @@ class LearningMethod(ABC):
 
     def naming(self, network: Network, memory: Memory) -> Naming:
         """Return what tells how like each class samples are; the highest names the class."""
-        return by_products(network) if self.names_by_products else by_head(network)
+        if not self.names_by_products:
+            return lambda views: network.head(views.high).detach()
+        weights = network.head.weight.detach()
+        return lambda views: views.high @ weights.T
 
     def drop(self, network: Network, memory: Memory, position: int) -> Accommodated:
         """Return a new network without one class, or raise AccommodationError where the method cannot."""
@@ -126,17 +129,6 @@ class LearningMethod(ABC):
 
     def check(self, shape: tuple[int, ...], classes: int) -> None:  # noqa: B027 - most refuse nothing
         """Raise SettingsError where it cannot work with inputs of this shape, or so many first classes."""
-
-
-def by_products(network: Network) -> Naming:
-    """Return SHELS's naming: the products w_c · f, whatever the head."""
-    weights = network.head.weight.detach()
-    return lambda views: views.high @ weights.T
-
-
-def by_head(network: Network) -> Naming:
-    """Return the naming of the network's last layer, as it was trained."""
-    return lambda views: network.head(views.high).detach()
 
 
 def take_in(method: LearningMethod, new: NewClass) -> Accommodated:

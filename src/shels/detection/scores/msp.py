@@ -10,15 +10,10 @@ from shels.detection.score import Score
 from shels.model.networks import Views
 
 
-def max_probability(logits: Tensor) -> Tensor:
-    """Return max_c softmax(l)_c: (n, classes) -> (n,)."""
-    return logits.softmax(dim=1).amax(dim=1)
-
-
 class Msp(Score):
-    """Score: the probability of the predicted class. Stores nothing."""
+    """Score: max_c softmax(l)_c, the probability of the predicted class. Stores nothing."""
 
     name = "msp"
 
     def _scores(self, views: Views) -> Tensor:
-        return max_probability(self.head.logits(views.high))
+        return self.head.logits(views.high).softmax(dim=1).amax(dim=1)

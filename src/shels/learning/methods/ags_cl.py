@@ -157,28 +157,20 @@ class AgsClMethod(TrainedMethod):
         settings = self.continued(new.training)
         steps = proximal_steps(network, self.settings, settings.optimiser.learning_rate)
         objective = Objective(shels_loss(network, settings), settings, steps)
-        fit = yield self.request(new, network, new.labelled, objective, held_state(network, memory))
-        after = self._faded(memory, self.remember(network, new.samples, new.prepare))
+        shapes = {name: value.shape for name, value in network.named_parameters()}
+        masks = transfer_masks(weight_layers(network)[:-1], unused, shapes)
+        lessons = memory.pop(_LESSONS)
+        state = memory | weights_before(network) | prefixed("mask/", masks)
+        fit = yield self.request(new, network, new.labelled, objective, state)
+        more = self.remember(network, new.samples, new.prepare)  # Ω = η · Ω before + Ω on the new class
+        after = {name: self.settings.decay * value + more[name] for name, value in memory.items()}
+        after[_LESSONS] = lessons + 1
         left = unused_nodes(after)
         ready = cleared(network, left, self.settings.refresh, new.draw("nodes"))
         free = {"before": counts(unused), "after": counts(left)}
         return Accommodated(ready, after, self.report(fit, free_units=free))
 
-    def _faded(self, memory: Memory, new: Memory) -> Memory:
-        """Return the memory with a class more: Ω = η · Ω before + Ω on the new class."""
-        decay = self.settings.decay
-        out = {name: decay * value + new[name] for name, value in memory.items() if name != _LESSONS}
-        return out | {_LESSONS: memory[_LESSONS] + 1}
-
 
 def unused_nodes(memory: Memory) -> dict[str, Tensor]:
     """Return which nodes no class has ever fired, by unit layer."""
     return {name: value == 0 for name, value in under(_IMPORTANCE, memory).items()}
-
-
-def held_state(network: Network, memory: Memory) -> dict[str, Tensor]:
-    """Return what those steps need: the weights, each node's importance and the masks."""
-    shapes = {name: value.shape for name, value in network.named_parameters()}
-    masks = transfer_masks(weight_layers(network)[:-1], unused_nodes(memory), shapes)
-    importances = {name: value for name, value in memory.items() if name != _LESSONS}
-    return importances | weights_before(network) | prefixed("mask/", masks)

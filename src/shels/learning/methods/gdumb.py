@@ -105,21 +105,14 @@ class GdumbMethod(TrainedMethod):
         samples = new.labelled.to(new.network.head.weight.device)
         memory = extended(self.settings, new.remembered, samples, new.draw("memory"))
         known = buffered_samples(memory, new.position + 1)
-        network = self._started(new.network, new.draw("start"))
-        settings = self._training()
-        objective = Objective(self._loss(network, settings), settings)
-        fit = yield self.request(new, network, known, objective)
-        return Accommodated(network, memory, self.report(fit, memory=len(known)))
-
-    def _started(self, network: Network, draw: torch.Generator) -> Network:
         if self.settings.start == "warm":
-            return add_class(network, draw)
-        return fresh(network, len(network.head.weight) + 1, draw)
-
-    def _loss(self, network: Network, settings: TrainingSettings) -> Loss:
-        if self.settings.cutmix:
-            return cutmix_loss(network, self.settings.cutmix)
-        return shels_loss(network, settings)
+            network = add_class(new.network, new.draw("start"))
+        else:
+            network = fresh(new.network, new.position + 1, new.draw("start"))
+        settings, mixed = self._training(), self.settings.cutmix
+        loss = cutmix_loss(network, mixed) if mixed else shels_loss(network, settings)
+        fit = yield self.request(new, network, known, Objective(loss, settings))
+        return Accommodated(network, memory, self.report(fit, memory=len(known)))
 
     def _training(self) -> TrainingSettings:
         settings = self.settings

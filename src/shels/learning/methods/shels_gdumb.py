@@ -43,7 +43,13 @@ class ShelsGdumbMethod(TrainedMethod):
         known = buffered_samples(buffer, new.position + 1)
         before = {name: value for name, value in memory.items() if name not in NAMES}
         network = add_class(new.network, new.draw("start"))
-        settings = self._training(new.training)
+        settings = TrainingSettings(  # the first training's loss at a rate and length of its own
+            Adam(self.settings.learning_rate),
+            batch_size=self.settings.batch_size,
+            epochs=self.settings.epochs,
+            alpha=new.training.alpha,
+            depth_weights=new.training.depth_weights,
+        )
         fit = yield self.request(new, network, known, *paper.protected(network, before, settings))
         after = merged(before, paper.remember(network, own, new.prepare))
         free = {"before": counts(paper.unused(before)), "after": counts(paper.unused(after))}
@@ -53,14 +59,3 @@ class ShelsGdumbMethod(TrainedMethod):
     def _paper(self) -> PenaltyMethod:
         """The accommodation whose loss, importances and masks these are."""
         return PenaltyMethod(Penalty(beta=self.settings.beta))
-
-    def _training(self, first: TrainingSettings) -> TrainingSettings:
-        """Return how to train on the memory: the first training's loss at a rate and length of its own."""
-        settings = self.settings
-        return TrainingSettings(
-            Adam(settings.learning_rate),
-            batch_size=settings.batch_size,
-            epochs=settings.epochs,
-            alpha=first.alpha,
-            depth_weights=first.depth_weights,
-        )
