@@ -107,8 +107,8 @@ class Score(ABC):
     def from_tensors(cls, head: Head, tensors: Mapping[str, Tensor], **settings: Any) -> Self:
         """Return the score that `tensors` came from, on the head's device; settings as at first."""
         if set(tensors) != set(cls.remembers):
-            asked, got = ", ".join(cls.remembers) or "none", ", ".join(sorted(tensors)) or "none"
-            raise ModelFileError(f"{cls.name}: the tensors must be {asked}; got {got}")
+            expected, got = ", ".join(cls.remembers) or "none", ", ".join(sorted(tensors)) or "none"
+            raise ModelFileError(f"{cls.name}: the tensors must be {expected}; got {got}")
         for name, value in tensors.items():
             if not value.isfinite().all():
                 raise ModelFileError(f"{cls.name}: the tensor {name!r} holds what is no number")

@@ -127,10 +127,8 @@ class ScoreDetector(Detector):
         made = ScoreDetector.fit(fresh, context, stored)
         scores, later = _unseen_scores(made.score, stored), made.score.scores(held_out)
         named, labels = made.class_scores(stored.features), stored.labels
-        own = [
-            _of_its_own(scores[labels == position], named[labels == position], position)
-            for position in range(named.shape[1])
-        ]
+        marks = [labels == position for position in range(named.shape[1])]
+        own = [_of_its_own(scores[mine], named[mine], position) for position, mine in enumerate(marks)]
         lower = later.mean() - own[-1].mean()
         wider = (later.std(correction=0) / own[-1].std(correction=0).clamp(min=1e-12)).clamp(0.5, 4.0)
         about, enough = torch.cat([each - each.mean() for each in own]), enough_for(self.rule)
@@ -201,8 +199,8 @@ class ScoreDetector(Detector):
             features, self.score.head.width, (self.known and self.known.shared_width) or None
         )
         naming = self.score.class_scores if self.naming is None else self.naming
-        lowest = -torch.inf  # what overflowed is like none
-        return naming(features).nan_to_num(nan=lowest, posinf=lowest, neginf=lowest)
+        scores = naming(features)
+        return torch.where(scores.isfinite(), scores, -torch.inf)  # what overflowed is like none
 
     def _scores(self, features: Views, named: Tensor) -> Tensor:
         """Score samples, given their class scores."""
@@ -259,11 +257,10 @@ class ScoreDetector(Detector):
     def tensors(self) -> StoredParts:
         """Give thresholds and scores, and what is remembered of the classes."""
         out: protocol.Tensors = {"thresholds": self.thresholds, "calibration": self._calibration.scores}
-        if self.known is None:
-            return StoredParts(out, {}, [])
-        out |= {"means": self.known.means, "among": self.known.classes_then}
-        out["width"] = torch.tensor(self.known.shared_width)
-        out |= {_SCORE + name: value for name, value in self.score.tensors().items()}
+        if self.known is not None:
+            out |= {"means": self.known.means, "among": self.known.classes_then}
+            out["width"] = torch.tensor(self.known.shared_width)
+            out |= {_SCORE + name: value for name, value in self.score.tensors().items()}
         return StoredParts(out, {}, [])
 
     @staticmethod

@@ -23,22 +23,22 @@ def score_name(settings: Settings) -> str:
 
     Raises SettingsError where the detector and the learner cannot work together.
     """
-    learner, asked = settings.accommodation.kind, settings.detector
-    if asked in (OWN, _OWN.get(learner)):
+    learner, wanted = settings.accommodation.kind, settings.detector
+    if wanted in (OWN, _OWN.get(learner)):
         return LEARNERS[learner].detector
-    if asked == "gaussian":
+    if wanted == "gaussian":
         raise SettingsError(
             f"detector gaussian does not go with learner {learner}: it names classes and tells novel ones by "
             "the same Gaussians, so it goes with learner gaussian alone"
         )
-    _require_detector(asked)
-    reason = _refusal(SCORES[asked], method_of(settings.accommodation))
+    _require_detector(wanted)
+    reason = _refusal(SCORES[wanted], method_of(settings.accommodation))
     if reason:
         raise SettingsError(
-            f"detector {asked} does not go with learner {learner}: {reason}. Learners that it goes with: "
-            f"{', '.join(_partners(asked)) or 'none'}"
+            f"detector {wanted} does not go with learner {learner}: {reason}. Learners that it goes with: "
+            f"{', '.join(_partners(wanted)) or 'none'}"
         )
-    return asked
+    return wanted
 
 
 def needs_memory(settings: Settings) -> bool:

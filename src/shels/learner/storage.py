@@ -2,7 +2,7 @@
 
     model.json                      format version, classes, thresholds, settings, network, report
     network-DIGEST.safetensors      every weight
-    preparation-DIGEST.safetensors  what inputs are divided by, and how they look
+    preparation-DIGEST.safetensors  what inputs are divided by, and the ranges of image statistics
     detector-DIGEST.safetensors     thresholds and calibration scores
     memory-DIGEST.safetensors       what the way of taking in classes keeps of the old ones
     projection-DIGEST.safetensors   directions and covariances fixed by the first classes (Gaussian detector)
@@ -123,14 +123,14 @@ def _fields(
     if not torch.allclose(detector.thresholds.cpu().double(), stated, rtol=1e-5, atol=1e-7):
         raise ModelFileError("model.json has other thresholds than the detector file")
     preparation = Preparation(shape, said["image_fit"], numbers.get("mean"), numbers.get("sd"))
-    look = [numbers[name] for name in ("look/low", "look/high") if name in numbers]
+    ranges = [numbers[name] for name in ("look/low", "look/high") if name in numbers]
     return {
         "network": network,
         "classes": tuple(classes),
         "taught": tuple(document["taught"]),
         "detector": detector,
         "preparation": preparation.to(device),
-        "statistics": ImageStatistics(*look) if look else None,
+        "statistics": ImageStatistics(*ranges) if ranges else None,
         "settings": settings,
         "memory": memory,
         "temperature": float(document["temperature"]),

@@ -20,7 +20,7 @@ _NOTHING: State = {}
 class TrainedMethod(LearningMethod):
     """Training that goes on, on the new class alone, by cross-entropy: forgetting, if nothing is added.
 
-    A subclass adds what holds old classes (`objective`, `state`) and what it remembers, or trains otherwise
+    A subclass adds what holds old classes (`objective`) and what it remembers, or trains otherwise
     by a `take_in` of its own.
     """
 
@@ -31,18 +31,16 @@ class TrainedMethod(LearningMethod):
     def take_in(self, new: NewClass) -> Requests:
         """Train all weights of the network, a row longer."""
         network = add_class(new.network, new.draw("head"))
-        objective, state = self.objective(new, network), self.state(new, network)
-        fit = yield self.request(new, network, new.labelled, objective, state)
+        fit = yield self.request(new, network, new.labelled, *self.objective(new, network))
         return Accommodated(network, self.updated(new, network), self.report(fit))
 
-    def objective(self, new: NewClass, network: Network) -> Objective:
-        """Return how to train on the new class: as at first, but slower and without SHELS's sparsity."""
-        settings = self.continued(new.training)
-        return Objective(shels_loss(network, settings), settings)
+    def objective(self, new: NewClass, network: Network) -> tuple[Objective, State]:
+        """Return how to train on the new class, and what that needs to know of a trial.
 
-    def state(self, new: NewClass, network: Network) -> State:
-        """Return what that needs to know of a trial."""
-        return {}
+        As at first, but slower and without SHELS's sparsity.
+        """
+        settings = self.continued(new.training)
+        return Objective(shels_loss(network, settings), settings), {}
 
     def updated(self, new: NewClass, network: Network) -> Memory:
         """Return what is remembered once the network is trained."""

@@ -109,14 +109,11 @@ class EwcMethod(TrainedMethod):
         """Return the Fisher diagonal of what the network was just trained on."""
         return prefixed(_FISHER, fisher(network, samples, prepare, self.settings.samples))
 
-    def objective(self, new: NewClass, network: Network) -> Objective:
-        """Return cross-entropy under the penalty."""
+    def objective(self, new: NewClass, network: Network) -> tuple[Objective, State]:
+        """Return cross-entropy under the penalty, the Fisher diagonal and the anchor."""
         settings = self.continued(new.training)
-        return Objective(ewc_loss(network, settings, self.settings.strength), settings)
-
-    def state(self, new: NewClass, network: Network) -> State:
-        """Return the Fisher diagonal and the anchor."""
-        return widened(new.remembered, dict(network.named_parameters())) | weights_before(network)
+        state = widened(new.remembered, dict(network.named_parameters())) | weights_before(network)
+        return Objective(ewc_loss(network, settings, self.settings.strength), settings), state
 
     def updated(self, new: NewClass, network: Network) -> Memory:
         """Return the Fisher diagonal with that of the new class added."""

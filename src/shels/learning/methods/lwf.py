@@ -51,12 +51,8 @@ class LwfMethod(TrainedMethod):
     settings: Lwf
     stores = "nothing"
 
-    def objective(self, new: NewClass, network: Network) -> Objective:
-        """Return the loss in which the network as it is now teaches."""
+    def objective(self, new: NewClass, network: Network) -> tuple[Objective, State]:
+        """Return the loss in which the network as it is now teaches, and the teacher's weights."""
         teacher = copied(new.network).eval()  # of its own: the loop sets the trained network's mode
         loss = lwf_loss(network, teacher, self.settings.strength, self.settings.temperature)
-        return Objective(loss, self.continued(new.training))
-
-    def state(self, new: NewClass, network: Network) -> State:
-        """Return the teacher's weights."""
-        return weights_before(new.network)
+        return Objective(loss, self.continued(new.training)), weights_before(new.network)
