@@ -21,7 +21,7 @@ class Measure:
     """What a figure of a trial or an evaluation is called and means; every value is a fraction 0-1.
 
     key: its name in records and files. heading: over a column; title: in a row of its own; meaning: one line.
-    learning_heading, learning_title: the same where classes are learned one by one, if they differ there.
+    learning: heading and title where classes are learned one by one, if they differ there.
     percent: whether people see it in per cent. higher_is_better: else the lowest is best.
     in_detection, in_learning: whether the overview tables of such experiments show it.
     """
@@ -30,8 +30,7 @@ class Measure:
     heading: str
     title: str
     meaning: str
-    learning_heading: str = ""
-    learning_title: str = ""
+    learning: tuple[str, str] = ("", "")
     percent: bool = True
     higher_is_better: bool = True
     in_detection: bool = False
@@ -43,11 +42,11 @@ class Measure:
         >>> MEASURES["known_accuracy"].heading_in(learning=True)
         'with rejection'
         """
-        return (learning and self.learning_heading) or self.heading
+        return (learning and self.learning[0]) or self.heading
 
     def title_in(self, *, learning: bool) -> str:
         """Name the row of a detection or of a learning experiment."""
-        return (learning and self.learning_title) or self.title
+        return (learning and self.learning[1]) or self.title
 
 
 MEASURES: dict[str, Measure] = {
@@ -58,8 +57,7 @@ MEASURES: dict[str, Measure] = {
             "closed set",
             "closed-set accuracy",
             "right class, were nothing ever rejected",
-            "final",
-            "final accuracy",
+            learning=("final", "final accuracy"),
             in_learning=True,
         ),
         Measure(
@@ -67,7 +65,7 @@ MEASURES: dict[str, Measure] = {
             "accepted",
             "known samples accepted",
             "known samples accepted, right or not",
-            learning_title="accepted",
+            learning=("accepted", "accepted"),
         ),
         Measure("first_accuracy", "first", "first classes", "right class, of the classes known at first"),
         Measure(
@@ -90,8 +88,7 @@ MEASURES: dict[str, Measure] = {
             "known",
             "known accuracy",
             "known samples accepted and right",
-            "with rejection",
-            "accuracy with rejection",
+            learning=("with rejection", "accuracy with rejection"),
             in_detection=True,
             in_learning=True,
         ),
@@ -100,8 +97,7 @@ MEASURES: dict[str, Measure] = {
             "novel",
             "novel accuracy",
             "novel samples rejected",
-            "next rejected",
-            "next rejected",
+            learning=("next rejected", "next rejected"),
             in_detection=True,
         ),
         Measure(
@@ -109,7 +105,7 @@ MEASURES: dict[str, Measure] = {
             "combined",
             "combined accuracy",
             "mean of known and novel accuracy",
-            learning_title="combined",
+            learning=("combined", "combined"),
             in_detection=True,
         ),
         Measure(
@@ -126,8 +122,7 @@ MEASURES: dict[str, Measure] = {
             "FPR at 95 %",
             "novel accepted where 95 % of known are",
             "novel accepted where 95 % of known are",
-            "next at 95 %",
-            "next at 95 %",
+            learning=("next at 95 %", "next at 95 %"),
             higher_is_better=False,
         ),
         Measure("aupr_known", "AUPR known", "aupr known", "area under precision and recall of known samples"),

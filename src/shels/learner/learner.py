@@ -113,7 +113,7 @@ class Learner:
         return metrics.evaluated(*mine, self.judge(novel.inputs), novel.labels, novel.classes)
 
     def exclusivity(self, samples: Samples) -> np.ndarray[Any, Any]:
-        """Return the exclusivity of each two taught classes' features over samples of theirs, Eq. (7)."""
+        """Return the exclusivity of each two taught classes' features over samples of theirs."""
         rows = [place for place, name in enumerate(self.taught) if name is not None]
         known = samples.only([self.taught[place] for place in rows])
         weights = self.network.head.weight.detach()[rows]

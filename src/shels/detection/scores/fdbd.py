@@ -40,10 +40,8 @@ class Fdbd(Score):
     def _grown(self, views: Views, grown: Head) -> Tensors:
         old, new = self.state, _mean_of(grown, views.high)
         count = old["count"] + new["count"]
-        return {
-            "count": count,
-            "mean": old["mean"] + (new["mean"] - old["mean"]) * (new["count"].double() / count),
-        }
+        mean = old["mean"] + (new["mean"] - old["mean"]) * (new["count"].double() / count)
+        return {"count": count, "mean": mean}
 
     def _scores(self, views: Views) -> Tensor:
         logits, weight = self.head.logits(views.high), self.head.matrix(views.high)
