@@ -21,7 +21,7 @@ from shels.detection.metrics import class_means
 from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass, StoredParts
 from shels.detection.rules import enough_for, threshold
 from shels.detection.score import Score
-from shels.errors import AccommodationError, DataError, ModelFileError
+from shels.errors import AccommodationError, DataError
 from shels.model.networks import Views
 
 _SCORE = "score/"
@@ -265,24 +265,18 @@ class ScoreDetector(Detector):
 
     @staticmethod
     def load(make: type[Score], context: Context, parts: StoredParts) -> ScoreDetector:
-        """Make the detector that `tensors` came from."""
-        held, classes = parts.to(context.head.weight.device).detector, len(context.classes)
+        """Make the detector that `tensors` came from; that they fit is checked where files are read."""
+        held = parts.to(context.head.weight.device).detector
         state = {name.removeprefix(_SCORE): held[name] for name in held if name.startswith(_SCORE)}
-        score = make.from_tensors(context.head, state)
-        calibration = Calibration(held["thresholds"], held["calibration"])
-        per_class = [calibration.thresholds, calibration.scores]
+        made = ScoreDetector(
+            make.from_tensors(context.head, state),
+            context.rule,
+            calibration=Calibration(held["thresholds"], held["calibration"]),
+        )
         if context.naming is None:
-            made, classes = ScoreDetector(score, context.rule), context.head.classes
-        else:
-            known = Known(held["means"], held["among"], int(held["width"]))
-            per_class += [known.means, known.classes_then]
-            made = ScoreDetector(score, context.rule, context.naming, known, context.moves)
-        fits = [each.ndim for each in per_class] == [1, 2, 2, 1][: len(per_class)]
-        if not fits or any(len(each) != classes for each in per_class) or not per_class[0].isfinite().all():
-            raise ModelFileError(
-                f"the detector file: thresholds and calibration do not fit {classes} classes"
-            )
-        return replace(made, calibration=calibration)
+            return made
+        known = Known(held["means"], held["among"], int(held["width"]))
+        return replace(made, naming=context.naming, known=known, moves=context.moves)
 
 
 def _by_class(named: Tensor, labels: Tensor, *, right: bool) -> list[Tensor]:

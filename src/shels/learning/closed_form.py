@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -58,8 +57,8 @@ class ClosedForm(LearningMethod):
 
     def take_in(self, new: NewClass) -> Requests:
         """Add one class to the statistics; the network is the same."""
-        samples = replace(protocol.relabelled(new.samples, 0), classes=(0,))  # refuses none
-        rows = self.rows(new.features or protocol.views_of(new.network, samples.inputs, new.prepare))
+        inputs = new.labelled.inputs  # refuses none
+        rows = self.rows(new.features or protocol.views_of(new.network, inputs, new.prepare))
         yield from ()  # no training
         return Accommodated(new.network, self.grown(new.remembered, rows), {})
 
