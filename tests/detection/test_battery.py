@@ -185,7 +185,7 @@ def test_a_sample_whose_features_overflowed_is_like_none_and_leaves_the_others_a
 def test_a_class_is_taken_in_without_old_samples_or_refused_with_the_reason(name, cosine, fitted, toy):
     new, grown = toy.samples([3])[0], toy.head(cosine, 4)
     before = {key: value.clone() for key, value in fitted.tensors().items()}
-    if not fitted.can_grow:
+    if fitted.cannot_grow:
         with pytest.raises(AccommodationError, match=f"{name} cannot take a class in: "):
             fitted.add_class(new, grown)
         return

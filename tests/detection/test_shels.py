@@ -6,8 +6,6 @@ import torch
 
 from shels.config import AcceptShare, MeanMinusSd
 from shels.detection.calibration import (
-    BY_MEANS,
-    BY_MEDIANS,
     Calibration,
     borrowed,
     cross_fitted,
@@ -144,7 +142,7 @@ def test_what_is_borrowed_by_medians_does_not_follow_a_sample_far_out():
         torch.tensor([0.0, 1.0, 2.0]),
         torch.tensor([10.0, 12.0, 14.0]),
     ]  # deviations 1.4826 and twice that
-    few = borrowed(own, [torch.tensor([1.0, 1001.0]), torch.tensor([12.0])], 3, BY_MEDIANS)[1]
+    few = borrowed(own, [torch.tensor([1.0, 1001.0]), torch.tensor([12.0])], 3, by_medians=True)[1]
     assert few.tolist() == pytest.approx([12.0, 2012.0, 12.0])
     assert float(few.median()) == 12.0
 
@@ -179,7 +177,7 @@ def test_a_new_class_of_few_samples_takes_the_old_ones_relative_spread():
 def test_a_class_with_few_held_out_samples_borrows_the_others_distances():
     own = [torch.tensor([0.0, 2.0]), torch.tensor([10.0, 14.0])]  # means 1 and 12, deviations 1 and 2
     apart = [torch.arange(20.0), torch.tensor([8.0])]
-    plenty, few = borrowed(own, apart, 19, BY_MEANS)
+    plenty, few = borrowed(own, apart, 19)
     assert torch.equal(plenty, torch.arange(20.0))
     few = few.sort().values
     expected = sorted([12 + 2 * (score - 1) for score in range(20)] + [8.0])
@@ -196,7 +194,7 @@ def test_a_class_has_enough_scores_when_the_lowest_marks_the_share_to_reject(sha
 
 def test_no_held_out_sample_at_all_is_an_error():
     with pytest.raises(DataError, match="held-out"):
-        borrowed([torch.ones(2)], [torch.ones(0)], 19, BY_MEANS)
+        borrowed([torch.ones(2)], [torch.ones(0)], 19)
 
 
 def test_p_value_is_the_conformal_rank_among_held_out_scores():

@@ -7,19 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from shels.config import Adam, Penalty, Proximal, TrainingSettings
+from shels.config import Penalty, Proximal
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.data.sources import load_named
 from shels.errors import AccommodationError, DataError
 from shels.learning import gaussian_replay as replay
 from shels.learning import protection
-from shels.learning.memory import under
 from shels.learning.methods import penalty
 from shels.learning.methods.penalty import change_penalty, masked, merged, penalty_loss, transfer_masks
 from shels.learning.methods.proximal import proximal_sparsity
 from shels.learning.protection import free_units, parts
-from shels.learning.protocol import NewClass, take_in, train_alone
+from shels.learning.protocol import NewClass, take_in, train_alone, under
 from shels.learning.registry import method_of
 from shels.model.activations import WeightLayer, weight_layers
 from shels.model.chains import describe, rebuild
@@ -27,28 +26,14 @@ from shels.model.networks import from_chain
 from shels.training.data import Batch, TrialData
 from shels.training.loop import fit
 from shels.training.losses import shels_loss
+from tests.learning.clouds import PREPARE, TRAINING, cloud, known
 
-TRAINING = TrainingSettings(Adam(1e-2), batch_size=16, steps=60, check_every=60)
-PREPARE = Preparation((6,))
 METHODS = [
     Penalty(epochs=2, rate_divisor=2),
     Penalty(epochs=2, importance="map-norm", tolerance=0.05, grow=3),
     Proximal(steps=30, learning_rate=1e-2, grow=8, batch_size=16, replay=32),
     Proximal(steps=30, learning_rate=1e-2, grow=8, batch_size=16, replay=32, alpha=0.5),
 ]
-
-
-def cloud(position, n=40, seed=0):
-    """Samples around a corner of the cube, non-negative."""
-    draws = torch.Generator().manual_seed(100 * seed + position)
-    inputs = (torch.rand(n, 6, generator=draws) * 0.5).index_fill(1, torch.tensor([position]), 1.0)
-    return Samples(inputs, torch.zeros(n, dtype=torch.int64), (position,))
-
-
-def known(classes=3, seed=0):
-    clouds = [cloud(c, seed=seed) for c in range(classes)]
-    labels = torch.arange(classes).repeat_interleave(40)
-    return Samples(torch.cat([c.inputs for c in clouds]), labels, tuple(range(classes)))
 
 
 @pytest.fixture(scope="module")

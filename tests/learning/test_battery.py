@@ -125,7 +125,7 @@ def taken(way, seed=1):
 
 
 def scores(way, now, samples):
-    return method_of(way).naming(now.network, now.memory)(views_of(now.network, samples, PREPARE))
+    return method_of(way).naming(now.network, now.memory)(views_of(now.network, samples.inputs, PREPARE))
 
 
 def rightly(way, now, samples, position):
@@ -177,7 +177,7 @@ def test_what_is_kept_is_what_the_method_says(way, method):
     elif method.stores == "nothing":
         assert memory == {}
     else:
-        views = views_of(begun(way).network, samples, PREPARE)
+        views = views_of(begun(way).network, samples.inputs, PREPARE)
         for rows in (samples.inputs, *views):
             assert not held(memory, rows[rows.any(dim=1)]).any()
         more = method.remember(begun(way).network, clouds(n=2 * EACH), PREPARE)
@@ -242,14 +242,14 @@ def test_naming_does_not_depend_on_the_batch_or_its_order(way):
     name = method_of(way).naming(now.network, now.memory)
 
     def found(places):
-        return name(views_of(now.network, test.take(places), PREPARE))
+        return name(views_of(now.network, test.take(places).inputs, PREPARE))
 
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
     whole = found(torch.arange(len(test)))
     within = {"rtol": 1e-5, "atol": 1e-5 * float(whole.abs().max())}
     torch.testing.assert_close(found(order), whole[order], **within)
     torch.testing.assert_close(torch.cat([found(place) for place in order.split(1)]), whole[order], **within)
-    nothing = Views(*(rows[:0] for rows in views_of(now.network, test, PREPARE)))
+    nothing = Views(*(rows[:0] for rows in views_of(now.network, test.inputs, PREPARE)))
     assert name(nothing).shape == (0, KNOWN + 1)
 
 
@@ -258,7 +258,7 @@ def test_naming_does_not_depend_on_the_batch_or_its_order(way):
 
 def test_features_stay_to_the_bit_and_the_head_grows_where_the_method_says_so(way, method):
     before, after, test = begun(way).network, taken(way).network, clouds(seed=7)
-    views = [views_of(network, test, PREPARE) for network in (before, after)]
+    views = [views_of(network, test.inputs, PREPARE) for network in (before, after)]
     if method.frozen_features:
         assert all(torch.equal(*pair) for pair in zip(*views, strict=True))
     if method.grows_head:
@@ -365,7 +365,7 @@ def test_a_class_taken_in_on_a_gpu_is_named_as_on_the_cpu(way, method):
     memory = method.remember(there, clouds(), prepare)
     new = take_in(method, NewClass(there, memory, cloud(KNOWN), prepare, TRAINING, 1))
     assert new.network.head.weight.is_cuda
-    found = method.naming(new.network, new.memory)(views_of(new.network, test, prepare))
+    found = method.naming(new.network, new.memory)(views_of(new.network, test.inputs, prepare))
     wanted = scores(way, taken(way), test)
     assert found.is_cuda
     assert (found.argmax(dim=1).cpu() == wanted.argmax(dim=1)).float().mean() > 0.95

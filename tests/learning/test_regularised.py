@@ -11,11 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from shels.config import Adam, AgsCl, Ewc, FineTune, Lwf, NetworkSettings, TrainingSettings
+from shels.config import AgsCl, Ewc, FineTune, Lwf, NetworkSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import AccommodationError, DataError
-from shels.learning.memory import under
 from shels.learning.methods import ewc
 from shels.learning.methods.ags_cl import (
     cleared,
@@ -27,7 +26,7 @@ from shels.learning.methods.ags_cl import (
 )
 from shels.learning.methods.ewc import elastic_penalty, fisher, own_labels
 from shels.learning.methods.lwf import distillation
-from shels.learning.protocol import NewClass, take_in
+from shels.learning.protocol import NewClass, take_in, under
 from shels.learning.registry import method_of
 from shels.model.activations import WeightLayer, total_sums, weight_layers
 from shels.model.networks import Views, build, from_chain
@@ -35,9 +34,8 @@ from shels.runtime import finished, generator
 from shels.training.data import Batch, TrialData
 from shels.training.loop import fit, fit_trials, fitting
 from shels.training.losses import PADDING, shels_loss
+from tests.learning.clouds import PREPARE, TRAINING, cloud, known
 
-TRAINING = TrainingSettings(Adam(1e-2), batch_size=16, steps=60, check_every=60)
-PREPARE = Preparation((6,))
 METHODS = [
     FineTune(epochs=2),
     Lwf(epochs=2, rate_divisor=2),
@@ -45,18 +43,6 @@ METHODS = [
     AgsCl(epochs=2, rate_divisor=2, mu=0.1, lam=1.0),
 ]
 EVERY = pytest.mark.parametrize("settings", METHODS, ids=lambda each: each.kind)
-
-
-def cloud(position, n=40):
-    """Samples around a corner of the cube, non-negative."""
-    draws = torch.Generator().manual_seed(position)
-    inputs = (torch.rand(n, 6, generator=draws) * 0.5).index_fill(1, torch.tensor([position]), 1.0)
-    return Samples(inputs, torch.zeros(n, dtype=torch.int64), (position,))
-
-
-def known(classes=3):
-    labels = torch.arange(classes).repeat_interleave(40)
-    return Samples(torch.cat([cloud(c).inputs for c in range(classes)]), labels, tuple(range(classes)))
 
 
 def trained(head):

@@ -26,11 +26,10 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.data.sources import load_named
 from shels.errors import AccommodationError, DataError, SettingsError
-from shels.learning.memory import under
 from shels.learning.methods import gdumb
 from shels.learning.methods.gdumb import cut_box, cutmix_loss, partners
 from shels.learning.methods.penalty import PenaltyMethod, change_penalty, merged
-from shels.learning.protocol import NewClass, relabelled, take_in
+from shels.learning.protocol import NewClass, relabelled, take_in, under
 from shels.learning.registry import method_of
 from shels.learning.replay_buffer import as_memory, buffered_samples, extended, in_form_of, joined, quotas
 from shels.model.activations import weight_layers
@@ -40,27 +39,13 @@ from shels.runtime import generator
 from shels.training.data import Batch, Rows, TrialData, TrialTraining
 from shels.training.loop import fit, fit_trials
 from shels.training.losses import PADDING, shels_loss
+from tests.learning.clouds import PREPARE, TRAINING, cloud, known
 
-TRAINING = TrainingSettings(Adam(1e-2), batch_size=16, steps=60, check_every=60)
-PREPARE = Preparation((6,))
 GDUMB = Gdumb(size=24, epochs=7, batch_size=8)
 SCRATCH = replace(GDUMB, start="scratch", epochs=31)
 MIXED = ShelsGdumb(size=24, epochs=7, batch_size=8, learning_rate=1e-3)
 METHODS = [GDUMB, SCRATCH, MIXED, Joint()]
 SMALL = [GDUMB, MIXED]
-
-
-def cloud(position, n=40, seed=0):
-    """Samples around a corner of the cube, non-negative."""
-    draws = torch.Generator().manual_seed(100 * seed + position)
-    inputs = (torch.rand(n, 6, generator=draws) * 0.5).index_fill(1, torch.tensor([position]), 1.0)
-    return Samples(inputs, torch.zeros(n, dtype=torch.int64), (position,))
-
-
-def known(classes=3, seed=0, n=40):
-    clouds = [cloud(c, n, seed) for c in range(classes)]
-    labels = torch.arange(classes).repeat_interleave(n)
-    return Samples(torch.cat([c.inputs for c in clouds]), labels, tuple(range(classes)))
 
 
 @pytest.fixture(scope="module")

@@ -51,9 +51,6 @@ class Verdicts:
         return len(self.score)
 
 
-# What was set ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """Thresholds (classes,), and the scores that new samples are compared with.
@@ -121,49 +118,35 @@ def require_every_class(own: Scores, names: Sequence[object] | None) -> None:
             )
 
 
-# Which scores: policies -----------------------------------------------------------------------------------
-
-
-class Location(NamedTuple):
-    """How scores are summed up: their centre and their spread, each (n,) -> ()."""
-
-    centre: Callable[[Tensor], Tensor]
-    spread: Callable[[Tensor], Tensor]
-
-
 def median_deviation(scores: Tensor) -> Tensor:
     """Median distance from the median, as a standard deviation of normal scores: ()."""
     return ((scores - scores.median()).abs().median() * 1.4826).clamp(min=1e-6)
 
 
-BY_MEANS = Location(torch.Tensor.mean, lambda scores: scores.std(correction=0).clamp(min=1e-12))
-BY_MEDIANS = Location(torch.Tensor.median, median_deviation)
-"""For distances, which have a long tail: a few samples in it would move a mean far from where most are."""
-
-
-def borrowed(training: Scores, held_out: Scores, enough: int, location: Location) -> list[Tensor]:
+def borrowed(training: Scores, held_out: Scores, enough: int, *, by_medians: bool = False) -> list[Tensor]:
     """Find the scores that each class's new samples are to be compared with; one with few borrows from all.
 
     held_out: for each class the scores of the held-out samples assigned to it, rightly or not: a rate that
     is promised is promised for those. What is borrowed is how all of them lie about the centre of their
-    class's training scores, in its spread, moved to this class.
+    class's training scores, in its spread, moved to this class. by_medians: for distances, which have a long
+    tail: a few samples in it would move a mean far from where most are.
     """
-    centre = torch.stack([location.centre(scores) for scores in training])
-    spread = torch.stack([location.spread(scores) for scores in training])
-    pooled = torch.cat([(s - m) / d for s, m, d in zip(held_out, centre, spread, strict=True)])
-    if not len(pooled):
-        raise no_held_out()
-    return [
-        scores if len(scores) >= enough else m + d * pooled
-        for scores, m, d in zip(held_out, centre, spread, strict=True)
-    ]
+    if by_medians:
+        places = [(scores.median(), median_deviation(scores)) for scores in training]
+    else:
+        places = [(scores.mean(), scores.std(correction=0).clamp(min=1e-12)) for scores in training]
+    pooled = torch.cat([(s - m) / d for s, (m, d) in zip(held_out, places, strict=True)])
+    require_held_out(pooled)
+    pairs = zip(held_out, places, strict=True)
+    return [scores if len(scores) >= enough else m + d * pooled for scores, (m, d) in pairs]
 
 
-def no_held_out() -> DataError:
-    """Say that there is nothing to set thresholds on."""
-    return DataError(
-        "no held-out sample to calibrate thresholds on; give more samples, or hold out a larger share"
-    )
+def require_held_out(samples: Tensor) -> None:
+    """Raise unless there is something to set thresholds on."""
+    if not len(samples):
+        raise DataError(
+            "no held-out sample to calibrate thresholds on; give more samples, or hold out a larger share"
+        )
 
 
 class Policy(NamedTuple):
@@ -183,7 +166,7 @@ def _training_first(
 ) -> tuple[Scores, Scores]:
     del right
     own = training()
-    return own, borrowed(own, assigned, enough_for(rule), BY_MEANS)
+    return own, borrowed(own, assigned, enough_for(rule))
 
 
 def _relative_to_means(old: Scores, few: Tensor) -> Tensor:
@@ -198,8 +181,8 @@ def _held_out_first(
     if min(map(len, right)) >= _FEW and min(map(len, assigned)) >= enough:
         return right, assigned
     there = training()
-    centred = borrowed(there, right if any(map(len, right)) else there, _FEW, BY_MEANS)
-    return centred, borrowed(there, assigned, enough, BY_MEDIANS)
+    centred = borrowed(there, right if any(map(len, right)) else there, _FEW)
+    return centred, borrowed(there, assigned, enough, by_medians=True)
 
 
 def _about_medians(old: Scores, few: Tensor) -> Tensor:
@@ -214,9 +197,6 @@ PAPER = Policy(_training_first, _relative_to_means)
 HELD_OUT = Policy(_held_out_first, _about_medians)
 """The rivals': scores that remember training samples find them more familiar than any new one, so the same
 rule takes held-out ones."""
-
-
-# Cross-fitting --------------------------------------------------------------------------------------------
 
 
 def cross_fitted(folds: Tensor, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

@@ -43,9 +43,10 @@ def image_statistics(inputs: Tensor) -> Tensor:
     if not isinstance(inputs, Tensor) or inputs.ndim not in (2, 4):
         got = f"{type(inputs).__name__} {tuple(getattr(inputs, 'shape', ()))}"
         raise DataError(f"inputs must be a tensor (n, c, h, w) or (n, d), got {got}")
-    if inputs.ndim == 2 or min(inputs.shape[2:]) < 3 or not len(inputs):
-        columns = len(STATISTICS) if inputs.ndim == 4 and min(inputs.shape[2:]) >= 3 else 0
-        return torch.zeros(len(inputs), columns, device=inputs.device)
+    if inputs.ndim == 2 or min(inputs.shape[2:]) < 3:
+        return torch.zeros(len(inputs), 0, device=inputs.device)
+    if not len(inputs):
+        return torch.zeros(0, len(STATISTICS), device=inputs.device)
     return torch.cat([_image_statistics(chunk) for chunk in torch.split(inputs, _CHUNK)])
 
 
@@ -171,7 +172,6 @@ def drift_of(features: Tensor, predicted: Tensor, known_means: Tensor, unlike: T
     if share >= UNLIKE_ALONE:
         return Drift(True, share, moved, looks)
     if share >= UNLIKE_WITH_DISPLACEMENT and moved >= LEAST_DISPLACEMENT:
-        return Drift(
-            True, share, moved, f"{looks}, and known classes moved alike fit them better than one class"
-        )
+        looks += ", and known classes moved alike fit them better than one class"
+        return Drift(True, share, moved, looks)
     return Drift(False, share, moved, f"{looks}: too few to speak of drift")

@@ -155,8 +155,8 @@ class Spread:
 
     @classmethod
     def of(cls, sums: Sums, prior: Tensor) -> Self:
-        """Return the spread of a class, the `prior` covariance (r, r) weighing as much as 4 r rows."""
-        weight = 4.0 * len(prior)
+        """Return the spread along r directions, the `prior` covariance (r, r) weighing like 4 r rows."""
+        sums, weight = sums.leading(len(prior)), 4.0 * len(prior)
         return cls(sums.mean, torch.linalg.cholesky(weight * prior + sums.scatter), sums.count, weight)
 
     def whitening(self) -> Tensor:
@@ -172,14 +172,10 @@ class Spread:
         Exact, by a downdate of rank one: (n, r) -> (n,). Two rows or more.
         """
         share = self.count / (self.count - 1)
-        squares = self._squares(rows)
+        white: Tensor = torch.linalg.solve_triangular(self.factor, (rows.double() - self.mean).T, upper=False)
+        squares = white.square().sum(dim=0)
         room = (1 - share * squares).clamp(min=1e-9)
         return squares * share**2 / room * (self.weight + self.count - 2)
-
-    def _squares(self, rows: Tensor) -> Tensor:
-        gaps = (rows.double() - self.mean).T
-        white: Tensor = torch.linalg.solve_triangular(self.factor, gaps, upper=False)
-        return white.square().sum(dim=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,17 +194,13 @@ class Distances:
         means = torch.stack([spread.mean for spread in spreads]).float()
         return cls(means, torch.stack([spread.whitening() for spread in spreads]))
 
-    @property
-    def width(self) -> int:
-        """How many directions count, r."""
-        return self.means.shape[1]
-
     def __call__(self, rows: Tensor, position: Tensor) -> Tensor:
-        """Measure each row's distance from the class at its position: (n, r), (n,) -> (n,).
+        """Measure each row's distance from the class at its position: (n, r or more), (n,) -> (n,).
 
         All classes are measured, in as many at once as memory is meant for, and the one that counts is taken:
         to sort rows by class, the host would have to wait for the GPU.
         """
+        rows = rows[:, : self.means.shape[1]]
         at_once = max(1, _ROOM // max(1, rows.numel()))
         pairs = zip(*(torch.split(each, at_once) for each in (self.means, self.whitening)), strict=True)
         found = [((rows - means[:, None]) @ white).square().sum(dim=2) for means, white in pairs]

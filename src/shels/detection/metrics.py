@@ -1,9 +1,9 @@
 """Measures: how well known and novel are separated, class by class too, and how exclusive features are."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ class Measure:
     """What a figure of a trial or an evaluation is called and means; every value is a fraction 0-1.
 
     key: its name in records and files. heading: over a column; title: in a row of its own; meaning: one line.
-    learning_heading, learning_title: the same where classes are learned one by one, if they differ there.
+    learning: heading and title where classes are learned one by one, if they differ there.
     percent: whether people see it in per cent. higher_is_better: else the lowest is best.
     in_detection, in_learning: whether the overview tables of such experiments show it.
     """
@@ -30,8 +30,7 @@ class Measure:
     heading: str
     title: str
     meaning: str
-    learning_heading: str = ""
-    learning_title: str = ""
+    learning: tuple[str, str] = ("", "")
     percent: bool = True
     higher_is_better: bool = True
     in_detection: bool = False
@@ -43,11 +42,11 @@ class Measure:
         >>> MEASURES["known_accuracy"].heading_in(learning=True)
         'with rejection'
         """
-        return (learning and self.learning_heading) or self.heading
+        return (learning and self.learning[0]) or self.heading
 
     def title_in(self, *, learning: bool) -> str:
         """Name the row of a detection or of a learning experiment."""
-        return (learning and self.learning_title) or self.title
+        return (learning and self.learning[1]) or self.title
 
 
 MEASURES: dict[str, Measure] = {
@@ -58,8 +57,7 @@ MEASURES: dict[str, Measure] = {
             "closed set",
             "closed-set accuracy",
             "right class, were nothing ever rejected",
-            "final",
-            "final accuracy",
+            learning=("final", "final accuracy"),
             in_learning=True,
         ),
         Measure(
@@ -67,7 +65,7 @@ MEASURES: dict[str, Measure] = {
             "accepted",
             "known samples accepted",
             "known samples accepted, right or not",
-            learning_title="accepted",
+            learning=("accepted", "accepted"),
         ),
         Measure("first_accuracy", "first", "first classes", "right class, of the classes known at first"),
         Measure(
@@ -90,8 +88,7 @@ MEASURES: dict[str, Measure] = {
             "known",
             "known accuracy",
             "known samples accepted and right",
-            "with rejection",
-            "accuracy with rejection",
+            learning=("with rejection", "accuracy with rejection"),
             in_detection=True,
             in_learning=True,
         ),
@@ -100,8 +97,7 @@ MEASURES: dict[str, Measure] = {
             "novel",
             "novel accuracy",
             "novel samples rejected",
-            "next rejected",
-            "next rejected",
+            learning=("next rejected", "next rejected"),
             in_detection=True,
         ),
         Measure(
@@ -109,7 +105,7 @@ MEASURES: dict[str, Measure] = {
             "combined",
             "combined accuracy",
             "mean of known and novel accuracy",
-            learning_title="combined",
+            learning=("combined", "combined"),
             in_detection=True,
         ),
         Measure(
@@ -126,8 +122,7 @@ MEASURES: dict[str, Measure] = {
             "FPR at 95 %",
             "novel accepted where 95 % of known are",
             "novel accepted where 95 % of known are",
-            "next at 95 %",
-            "next at 95 %",
+            learning=("next at 95 %", "next at 95 %"),
             higher_is_better=False,
         ),
         Measure("aupr_known", "AUPR known", "aupr known", "area under precision and recall of known samples"),
@@ -163,15 +158,11 @@ def evaluated(
     labels: (n,) positions in `classes`, and of the novel samples in `novel_classes`.
     """
     predicted, score, rejected = (_array(each) for each in (known.predicted, known.score, known.novel))
-    truth, empty = _array(labels), np.zeros(0)
-    others = empty if novel is None else _array(novel.novel)
+    truth, others, their_scores = _array(labels), np.zeros(0), np.zeros(0)
+    if novel is not None:
+        others, their_scores = _array(novel.novel), _array(novel.score)
     out: dict[str, Any] = open_set_measures(
-        truth,
-        predicted,
-        rejected,
-        score,
-        novel_judged=others,
-        novel_scores=empty if novel is None else _array(novel.score),
+        truth, predicted, rejected, score, novel_judged=others, novel_scores=their_scores
     )
     right = ~rejected & (predicted == truth)
     out["per_class"] = _rates(truth, classes, accepted=~rejected, right=right)
@@ -288,6 +279,26 @@ def exclusivity(active: NDArray[np.bool_]) -> NDArray[np.float64]:
     a, b = active[:, None, :], active[None, :, :]
     either = (a | b).sum(axis=2)
     return np.asarray((a ^ b).sum(axis=2) / np.maximum(either, 1))
+
+
+def exclusive(s: AbstractSet[Any], t: AbstractSet[Any]) -> bool:
+    """Tell whether each of two sets has an element that the other lacks (Definition 1).
+
+    No set is exclusive with its subset, and none with the empty set.
+
+    >>> exclusive({"beak", "wing"}, {"wing", "fin"}), exclusive({"wing"}, {"wing", "fin"})
+    (True, False)
+    """
+    return bool(s - t) and bool(t - s)
+
+
+def exclusive_collection(sets: Collection[AbstractSet[Any]]) -> bool:
+    """Tell whether every two different sets of a collection are exclusive (Definition 2).
+
+    >>> exclusive_collection([{1, 2}, {2, 3}, {1, 3}]), exclusive_collection([{1, 2}, {2, 3}, {2}])
+    (True, False)
+    """
+    return all(exclusive(s, t) for s, t in combinations(sets, 2) if s != t)
 
 
 def mean_exclusivity(matrix: NDArray[np.float64]) -> float:

@@ -126,9 +126,9 @@ class Detector(ABC):
         """The threshold of each class: (classes,)."""
 
     @property
-    @abstractmethod
     def thresholds_are_of(self) -> str:
         """Which scores a rule on a class's own scores takes, in words."""
+        return "score over held-out samples"
 
     @abstractmethod
     def calibrated(self, samples: KnownSamples, names: Sequence[object] | None = None) -> Self:
@@ -177,7 +177,7 @@ class Detector(ABC):
 
 def rows_of(features: Views, index: Tensor) -> Views:
     """Keep the features of some samples, by marks (n,) or places."""
-    return Views(*(rows[index] for rows in features))
+    return Views(*(rows[index.to(rows.device)] for rows in features))
 
 
 def check_views(features: Views, high: int, shared: int | None = None) -> None:
@@ -194,7 +194,7 @@ def check_rows(rows: Tensor, kind: str, width: int | None, n: int | None = None)
     right = isinstance(rows, Tensor) and rows.ndim == 2 and rows.is_floating_point()
     right = right and width in (None, rows.shape[1]) and n in (None, len(rows)) and rows.shape[1] > 0
     if not right:
-        asked = f"({'n' if n is None else n}, {width or 'one or more'})"
+        expected = f"({'n' if n is None else n}, {width or 'one or more'})"
         got = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
         dtype = f" {rows.dtype}" if isinstance(rows, Tensor) else ""
-        raise DataError(f"{kind} features must be floats {asked}, got {got}{dtype}")
+        raise DataError(f"{kind} features must be floats {expected}, got {got}{dtype}")

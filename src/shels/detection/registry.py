@@ -3,8 +3,6 @@
 To add a score: write one file in `scores/`, and enter it here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
@@ -20,13 +18,12 @@ from shels.detection.scores.fdbd import Fdbd
 from shels.detection.scores.gaussian import GaussianDetector
 from shels.detection.scores.gen import Gen
 from shels.detection.scores.knn import Knn
-from shels.detection.scores.mahalanobis import Mahalanobis, MahalanobisLayers
+from shels.detection.scores.mahalanobis import Mahalanobis, MahalanobisLayers, RelativeMahalanobis
 from shels.detection.scores.max_logit import MaxLogit
 from shels.detection.scores.msp import Msp
 from shels.detection.scores.odin import Odin
 from shels.detection.scores.openmax import OpenMax
 from shels.detection.scores.react import React
-from shels.detection.scores.relative_mahalanobis import RelativeMahalanobis
 from shels.detection.scores.shels import Shels
 from shels.detection.scores.vim import Vim
 from shels.errors import SettingsError, unknown_name

@@ -3,8 +3,6 @@
 To add a rule: write its settings as a dataclass of `shels.config`, and enter it in `RULES`.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What every score offers: fit on training features, score new ones, take a class in where it can."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -47,32 +45,20 @@ class Score(ABC):
     cannot_grow: ClassVar[str] = ""
     """Why no class can be taken in without the old classes' samples; empty where one can."""
 
-    # What a score must say -----------------------------------------------------------------------------
-
     @abstractmethod
     def _scores(self, views: Views) -> Tensor:
         """Return scores (n,), higher more familiar; views.high comes in double precision."""
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
         """Return the state from checked training samples."""
-        del views, labels
         return {}
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
         """Return the state with one class more, from checked samples of it and the head that it gets."""
-        del views, grown
         return self.state
-
-    # What a score offers -------------------------------------------------------------------------------
-
-    @property
-    def can_grow(self) -> bool:
-        """Whether `add_class` can take a class in without the old classes' samples."""
-        return not self.cannot_grow
 
     def class_scores(self, views: Views) -> Tensor:
         """Score each class, where the score can also name classes: (n, classes)."""
-        del views
         raise SettingsError(f"the score {self.name} does not name classes; give it something that does")
 
     @torch.no_grad()
@@ -121,15 +107,13 @@ class Score(ABC):
     def from_tensors(cls, head: Head, tensors: Mapping[str, Tensor], **settings: Any) -> Self:
         """Return the score that `tensors` came from, on the head's device; settings as at first."""
         if set(tensors) != set(cls.remembers):
-            asked, got = ", ".join(cls.remembers) or "none", ", ".join(sorted(tensors)) or "none"
-            raise ModelFileError(f"{cls.name}: the tensors must be {asked}; got {got}")
+            expected, got = ", ".join(cls.remembers) or "none", ", ".join(sorted(tensors)) or "none"
+            raise ModelFileError(f"{cls.name}: the tensors must be {expected}; got {got}")
         for name, value in tensors.items():
             if not value.isfinite().all():
                 raise ModelFileError(f"{cls.name}: the tensor {name!r} holds what is no number")
         state = {name: value.to(head.weight.device) for name, value in tensors.items()}
         return cls(head, **settings, state=state)
-
-    # Checks -----------------------------------------------------------------------------------------------
 
     def _require_fit(self) -> None:
         if set(self.state) != set(self.remembers):
@@ -151,7 +135,7 @@ class Score(ABC):
             raise DataError(f"{self.name} cannot learn from features that are infinite or no number")
 
     def _shared_width(self) -> int | None:
-        """Return how many shared features were seen at `fit`."""
+        """How many shared features were seen at `fit`."""
         return None
 
     def _check_labels(self, labels: Tensor, n: int) -> None:

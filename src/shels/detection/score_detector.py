@@ -13,35 +13,15 @@ import torch
 from torch import Tensor
 
 from shels.config import ThresholdRule
-from shels.detection.calibration import (
-    HELD_OUT,
-    PAPER,
-    Calibration,
-    Policy,
-    Verdicts,
-    cross_fitted,
-    padded,
-    require_every_class,
-)
+from shels.detection import calibration as thresholding
+from shels.detection import protocol
+from shels.detection.calibration import Calibration, Verdicts
 from shels.detection.head import Head
 from shels.detection.metrics import class_means
-from shels.detection.protocol import (
-    Change,
-    Context,
-    Detector,
-    KnownSamples,
-    Labelled,
-    LearnedClass,
-    Naming,
-    Places,
-    StoredParts,
-    Tensors,
-    check_views,
-    rows_of,
-)
+from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass, StoredParts
 from shels.detection.rules import enough_for, threshold
 from shels.detection.score import Score
-from shels.errors import AccommodationError, DataError, ModelFileError
+from shels.errors import AccommodationError, DataError
 from shels.model.networks import Views
 
 _SCORE = "score/"
@@ -78,12 +58,10 @@ class ScoreDetector(Detector):
 
     score: Score
     rule: ThresholdRule
-    naming: Naming | None = None
+    naming: protocol.Naming | None = None
     known: Known | None = None
     moves: bool = True
     calibration: Calibration | None = None
-
-    # Making -----------------------------------------------------------------------------------------------
 
     @staticmethod
     def fit(score: Score, context: Context, training: Labelled) -> ScoreDetector:
@@ -91,7 +69,7 @@ class ScoreDetector(Detector):
         if context.naming is None:
             return ScoreDetector(score, context.rule)
         fitted, (features, labels) = score.fit(*training), training
-        classes = context.naming(rows_of(features, torch.arange(1))).shape[1]
+        classes = context.naming(protocol.rows_of(features, torch.arange(1))).shape[1]
         means = class_means(features.high, labels.to(features.high.device), classes)
         then = torch.full((classes,), classes, device=means.device)
         known = Known(means, then, features.shared.shape[1])
@@ -102,7 +80,7 @@ class ScoreDetector(Detector):
         training, held_out = samples
         seen, held = self.class_scores(training.features), self.class_scores(held_out.features)
         right = _by_class(seen, training.labels, right=True)
-        require_every_class([mine.nonzero() for mine in right], names)
+        thresholding.require_every_class([mine.nonzero() for mine in right], names)
         scores = self._scores(held_out.features, held)
 
         def there() -> list[Tensor]:
@@ -112,9 +90,8 @@ class ScoreDetector(Detector):
         own, assigned = (
             [scores[mine] for mine in _by_class(held, held_out.labels, right=only)] for only in (True, False)
         )
-        return replace(
-            self, calibration=Calibration.of(self.rule, *self._policy.first(self.rule, there, own, assigned))
-        )
+        chosen = self._policy.first(self.rule, there, own, assigned)
+        return replace(self, calibration=Calibration.of(self.rule, *chosen))
 
     def with_class(self, new: LearnedClass) -> ScoreDetector:
         """Know one class more; where too few samples of it are held out, it borrows from the old ones."""
@@ -130,18 +107,14 @@ class ScoreDetector(Detector):
             score = replace(self.score, head=new.head or self.score.head)
         old = self._calibration
         grown = replace(self, score=score, naming=new.naming if self.naming else None)
-        chosen = grown.scores_of_last(new.held_out)
+        named = grown.class_scores(new.held_out)
+        chosen = named[:, -1]
+        if grown.naming is not None:
+            chosen = _of_its_own(score.scores(new.held_out), named, named.shape[1] - 1)
         if len(chosen) < enough_for(self.rule):
             chosen = self._policy.later(old.by_class, chosen)
         known = None if self.known is None else self.known.with_class(new.held_out)
         return replace(grown, known=known, calibration=old.with_class(self.rule, chosen))
-
-    def scores_of_last(self, features: Views) -> Tensor:
-        """Score samples of the newest class: by its own product, or those that are named as it."""
-        named = self.class_scores(features)
-        if self.naming is None:
-            return named[:, -1]
-        return _of_its_own(self.score.scores(features), named, named.shape[1] - 1)
 
     def _anew(self, new: LearnedClass, stored: Labelled, held_out: Views) -> ScoreDetector:
         """Begin anew beside a network that was trained again, on samples of all classes that were stored.
@@ -154,20 +127,17 @@ class ScoreDetector(Detector):
         made = ScoreDetector.fit(fresh, context, stored)
         scores, later = _unseen_scores(made.score, stored), made.score.scores(held_out)
         named, labels = made.class_scores(stored.features), stored.labels
-        own = [
-            _of_its_own(scores[labels == position], named[labels == position], position)
-            for position in range(named.shape[1])
-        ]
-        lower, wider = later.mean() - own[-1].mean(), _wider(own[-1], later)
-        about = torch.cat([each - each.mean() for each in own])
+        marks = [labels == position for position in range(named.shape[1])]
+        own = [_of_its_own(scores[mine], named[mine], position) for position, mine in enumerate(marks)]
+        lower = later.mean() - own[-1].mean()
+        wider = (later.std(correction=0) / own[-1].std(correction=0).clamp(min=1e-12)).clamp(0.5, 4.0)
+        about, enough = torch.cat([each - each.mean() for each in own]), enough_for(self.rule)
         chosen = [
-            (each - each.mean() if len(each) >= enough_for(self.rule) else about) * wider
-            + each.mean()
-            + lower
+            (each - each.mean() if len(each) >= enough else about) * wider + each.mean() + lower
             for each in own
         ]
         limits = torch.stack([threshold(self.rule, each, each) for each in chosen])
-        return replace(made, calibration=Calibration(limits, padded(chosen)))
+        return replace(made, calibration=Calibration(limits, thresholding.padded(chosen)))
 
     def without_class(self, position: int, head: Head | None = None) -> ScoreDetector:
         """Forget one class."""
@@ -177,11 +147,10 @@ class ScoreDetector(Detector):
 
     def merged(self, position: int, into: int) -> ScoreDetector:
         """Refuse: a score has one row, or one threshold, for a class."""
-        del position, into
         self.check("merge", self.name)
         return self
 
-    def check(self, change: Change, learner: str) -> None:
+    def check(self, change: protocol.Change, learner: str) -> None:
         """Raise where classes cannot be changed so."""
         if self.naming is None:
             if change == "merge":
@@ -197,8 +166,6 @@ class ScoreDetector(Detector):
             instead = "rename it, or roll back to an earlier version and take in the parts"
         raise AccommodationError(f"detector {self.name} does not {change} classes; {instead}")
 
-    # Deciding ---------------------------------------------------------------------------------------------
-
     @property
     def name(self) -> str:
         """What the registry calls it."""
@@ -212,11 +179,11 @@ class ScoreDetector(Detector):
     @property
     def thresholds_are_of(self) -> str:
         """Which scores a rule on a class's own scores takes, in words."""
-        return "training score" if self._policy is PAPER else "score over held-out samples"
+        return "training score" if self._policy is thresholding.PAPER else "score over held-out samples"
 
     @property
-    def _policy(self) -> Policy:
-        return PAPER if self.naming is None else HELD_OUT
+    def _policy(self) -> thresholding.Policy:
+        return thresholding.PAPER if self.naming is None else thresholding.HELD_OUT
 
     @property
     def _calibration(self) -> Calibration:
@@ -228,10 +195,12 @@ class ScoreDetector(Detector):
 
     def class_scores(self, features: Views) -> Tensor:
         """Score each class; the highest names it: (n, classes)."""
-        check_views(features, self.score.head.width, (self.known and self.known.shared_width) or None)
+        protocol.check_views(
+            features, self.score.head.width, (self.known and self.known.shared_width) or None
+        )
         naming = self.score.class_scores if self.naming is None else self.naming
-        lowest = -torch.inf  # what overflowed is like none
-        return naming(features).nan_to_num(nan=lowest, posinf=lowest, neginf=lowest)
+        scores = naming(features)
+        return torch.where(scores.isfinite(), scores, -torch.inf)  # what overflowed is like none
 
     def _scores(self, features: Views, named: Tensor) -> Tensor:
         """Score samples, given their class scores."""
@@ -244,7 +213,7 @@ class ScoreDetector(Detector):
         if self.naming is not None:
             score = self._scores_then(features, predicted)
         unlikely, limits = calibration.p_values(score, predicted), calibration.thresholds[predicted]
-        if self._by_eras:
+        if len(self._eras) > 1:
             mean, spread = (each[predicted] for each in self._score_scale)
             score, limits = (score - mean) / spread, (limits - mean) / spread
         return Verdicts(predicted, score, limits, unlikely)
@@ -258,10 +227,6 @@ class ScoreDetector(Detector):
         """
         depends = self.score.reads_head and not (self.score.remembers or self.score.reads_one_row)
         return sorted(set(self.known.classes_then.tolist())) if depends and self.known else []
-
-    @property
-    def _by_eras(self) -> bool:
-        return len(self._eras) > 1
 
     @cached_property
     def _score_scale(self) -> tuple[Tensor, Tensor]:
@@ -278,49 +243,40 @@ class ScoreDetector(Detector):
         for count in self._eras[:-1]:
             mine = (self.known.classes_then[predicted] == count).nonzero()[:, 0]
             then = replace(self.score, head=self.score.head.first(count))
-            scores[mine] = then.scores(rows_of(features, mine))
+            scores[mine] = then.scores(protocol.rows_of(features, mine))
         return scores
 
-    def places(self, features: Views) -> Places:
+    def places(self, features: Views) -> protocol.Places:
         """Find where samples and known classes lie on high-level features of length 1."""
         rows = torch.nn.functional.normalize(features.high)
         means = self.score.head.weight if self.moves or self.known is None else self.known.means
         scale = rows.std(dim=0).clamp(min=1e-3).mean()
         means = torch.nn.functional.normalize(means) / scale
-        return Places(rows / scale, means, self.verdicts(features).predicted)
-
-    # Storing ----------------------------------------------------------------------------------------------
+        return protocol.Places(rows / scale, means, self.verdicts(features).predicted)
 
     def tensors(self) -> StoredParts:
         """Give thresholds and scores, and what is remembered of the classes."""
-        out: Tensors = {"thresholds": self.thresholds, "calibration": self._calibration.scores}
-        if self.known is None:
-            return StoredParts(out, {}, [])
-        out |= {"means": self.known.means, "among": self.known.classes_then}
-        out["width"] = torch.tensor(self.known.shared_width)
-        out |= {_SCORE + name: value for name, value in self.score.tensors().items()}
+        out: protocol.Tensors = {"thresholds": self.thresholds, "calibration": self._calibration.scores}
+        if self.known is not None:
+            out |= {"means": self.known.means, "among": self.known.classes_then}
+            out["width"] = torch.tensor(self.known.shared_width)
+            out |= {_SCORE + name: value for name, value in self.score.tensors().items()}
         return StoredParts(out, {}, [])
 
     @staticmethod
     def load(make: type[Score], context: Context, parts: StoredParts) -> ScoreDetector:
-        """Make the detector that `tensors` came from."""
-        held, classes = parts.to(context.head.weight.device).detector, len(context.classes)
+        """Make the detector that `tensors` came from; that they fit is checked where files are read."""
+        held = parts.to(context.head.weight.device).detector
         state = {name.removeprefix(_SCORE): held[name] for name in held if name.startswith(_SCORE)}
-        score = make.from_tensors(context.head, state)
-        calibration = Calibration(held["thresholds"], held["calibration"])
-        per_class = [calibration.thresholds, calibration.scores]
+        made = ScoreDetector(
+            make.from_tensors(context.head, state),
+            context.rule,
+            calibration=Calibration(held["thresholds"], held["calibration"]),
+        )
         if context.naming is None:
-            made, classes = ScoreDetector(score, context.rule), context.head.classes
-        else:
-            known = Known(held["means"], held["among"], int(held["width"]))
-            per_class += [known.means, known.classes_then]
-            made = ScoreDetector(score, context.rule, context.naming, known, context.moves)
-        fits = [each.ndim for each in per_class] == [1, 2, 2, 1][: len(per_class)]
-        if not fits or any(len(each) != classes for each in per_class) or not per_class[0].isfinite().all():
-            raise ModelFileError(
-                f"the detector file: thresholds and calibration do not fit {classes} classes"
-            )
-        return replace(made, calibration=calibration)
+            return made
+        known = Known(held["means"], held["among"], int(held["width"]))
+        return replace(made, naming=context.naming, known=known, moves=context.moves)
 
 
 def _by_class(named: Tensor, labels: Tensor, *, right: bool) -> list[Tensor]:
@@ -348,11 +304,6 @@ def _unseen_scores(score: Score, stored: Labelled) -> Tensor:
     folds = torch.ones_like(stored.labels)
     folds[order[::2]] = 0  # every second sample of each class
     fresh = replace(score, state={})
-    return cross_fitted(
+    return thresholding.cross_fitted(
         folds, lambda rest, mine: fresh.fit(*stored.take(rest)).scores(stored.take(mine).features)
     )
-
-
-def _wider(seen: Tensor, fresh: Tensor) -> Tensor:
-    """How much wider new samples' scores lie than those of samples that were trained on."""
-    return (fresh.std(correction=0) / seen.std(correction=0).clamp(min=1e-12)).clamp(0.5, 4.0)

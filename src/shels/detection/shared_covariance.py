@@ -4,8 +4,6 @@ A covariance is inverted on the directions that training samples use, a pseudo-i
 1e-10 of the largest variance say nothing, as in the authors' implementations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -18,29 +16,31 @@ SUMS = ("counts", "means", "scatter")
 _EMPTY = 1e-10
 
 
+ADDED = "added"
+"""Means of classes that came later, (more, d): a score leaves the covariance as it was, since a threshold
+that was set with it would mean something else with another."""
+REMEMBERED = (*SUMS, ADDED)
+
+
 def sums_of(rows: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Return the sums of classes 0 to the largest label: rows (n, d), labels (n,)."""
-    classes = int(labels.max()) + 1
-    first = Sums.of(rows[labels == 0])
-    out = _as_tensors(first)
-    for position in range(1, classes):  # one at a time: a scatter of many features is large
+    """Sum up classes 0 to the largest label: rows (n, d), labels (n,)."""
+    out = _sums(rows[labels == 0])
+    for position in range(1, int(labels.max()) + 1):  # one at a time: a scatter of many features is large
         out = with_class(out, rows[labels == position])
     return out
 
 
 def with_class(sums: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
-    """Return the sums with one class more, of these rows (n, d)."""
-    new = _as_tensors(Sums.of(rows))
+    """Add one class, of these rows (n, d), to sums."""
+    new = _sums(rows)
     joined = {name: torch.cat([sums[name], new[name]]) for name in ("counts", "means")}
     return joined | {"scatter": sums["scatter"] + new["scatter"]}
 
 
-ADDED = "added"
-"""Means of classes that came later, (more, d): a score leaves the covariance as it was, since a threshold
-that was set with it would mean something else with another."""
-
-
-REMEMBERED = (*SUMS, ADDED)
+def _sums(rows: Tensor) -> dict[str, Tensor]:
+    sums = Sums.of(rows)
+    counts = torch.tensor([sums.count], device=rows.device)
+    return {"counts": counts, "means": sums.mean.unsqueeze(0), "scatter": sums.scatter}
 
 
 def first_classes(rows: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -89,8 +89,3 @@ def squared_distances(rows: Tensor, means: Tensor, white: Tensor) -> Tensor:
     here, there = (rows - middle) @ white, (means - middle) @ white
     squares = here.square().sum(dim=1, keepdim=True) + there.square().sum(dim=1) - 2 * here @ there.T
     return squares.clamp(min=0)
-
-
-def _as_tensors(sums: Sums) -> dict[str, Tensor]:
-    counts = torch.tensor([sums.count], device=sums.mean.device)
-    return {"counts": counts, "means": sums.mean.unsqueeze(0), "scatter": sums.scatter}

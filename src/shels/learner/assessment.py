@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,6 @@ from shels.data.inputs import choose_part, load_in_form, read_inputs
 from shels.data.splits import divide
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from shels.data.samples import Label, Samples
     from shels.learner.learner import Learner
 
@@ -42,20 +40,17 @@ class Assessment:
 
 
 def file_verdicts(learner: Learner, paths: Sequence[Path]) -> list[FileVerdict]:
-    """Judge every sample in image files, folders and .npz files; all are read before the first is judged."""
+    """Decide on every sample in image files, folders and .npz files; all are read before the first."""
     groups = [group for path in paths for group in read_inputs(path, learner.preparation)]
-    return [row for inputs, names in groups for row in _verdicts(learner, inputs, names)]
-
-
-def _verdicts(learner: Learner, inputs: Tensor, names: Sequence[str]) -> Iterator[FileVerdict]:
-    found = learner.judge(inputs)
-    columns = (found.predicted, found.score, found.threshold, found.p_value, found.novel)
-    for name, place, score, threshold, p_value, novel in zip(
-        names, *(column.tolist() for column in columns), strict=True
-    ):
-        predicted = learner.classes[place]
-        verdict = "novel" if novel else predicted
-        yield FileVerdict(name, verdict, predicted, score, threshold, p_value, novel)
+    out = []
+    for inputs, names in groups:
+        found = learner.judge(inputs)
+        columns = (found.predicted, found.score, found.threshold, found.p_value, found.novel)
+        rows = zip(names, *(each.tolist() for each in columns), strict=True)
+        for name, place, score, limit, p_value, novel in rows:
+            verdict = "novel" if novel else learner.classes[place]
+            out.append(FileVerdict(name, verdict, learner.classes[place], score, limit, p_value, novel))
+    return out
 
 
 def assess(

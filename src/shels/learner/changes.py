@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Generator, Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,9 @@ from torch import Tensor
 from shels.data.samples import Label, Samples, check_inputs
 from shels.data.splits import hold_out
 from shels.detection.head import Head
-from shels.detection.protocol import Detector, Labelled, LearnedClass
+from shels.detection.protocol import Labelled, LearnedClass, rows_of
 from shels.errors import DataError, SettingsError, unknown_name
-from shels.learning.protocol import LearningMethod, NewClass, train_alone
+from shels.learning.protocol import NewClass, train_alone
 from shels.learning.registry import method_of
 from shels.learning.replay_buffer import buffered_samples
 from shels.model.networks import Views
@@ -59,7 +59,7 @@ def taking_in(
     inputs, groups = inputs[distinct], None if groups is None else groups[distinct.cpu()]
     began = time.perf_counter()
     method = learner.settings.accommodation
-    views = learner.views(inputs) if features is None else _rows(features, distinct)
+    views = learner.views(inputs) if features is None else rows_of(features, distinct)
     _warn_of_known(learner, views, label)
     report: dict[str, Any] = {}
     if learner.detector.is_learner:
@@ -68,7 +68,7 @@ def taking_in(
     else:
         labels = torch.zeros(len(inputs), dtype=torch.int64)
         samples = Samples(inputs, labels, (label,), groups=groups, origin=f"class {label!r}")
-        new, report = yield from _taught(learner, samples, views, _seed(learner, seed))
+        new, report = yield from _taught(learner, samples, views, learner.seed if seed is None else seed)
     note = {"class": label, "images": len(inputs), "method": method.kind}
     note |= {"seconds": round(time.perf_counter() - began, 4), **report}
     statistics = None if learner.statistics is None else learner.statistics.with_class(inputs)
@@ -87,32 +87,28 @@ def unlearned(learner: Learner, label: Label) -> Learner:
     if len(learner.classes) < 3:
         raise SettingsError(f"two classes must remain; without {label!r} there would be one")
     way = learner.settings.accommodation
-    stay = tuple(name for name in learner.classes if name != label)
+    classes = tuple(name for name in learner.classes if name != label)
     learner.detector.check("unlearn", way.kind)
-    if not learner.detector.is_learner:
+    if learner.detector.is_learner:
+        if label in learner.taught:
+            warnings.warn(
+                f"the network was trained on {label!r}: it will not be predicted any more, but the features "
+                "that it gave rise to stay",
+                UserWarning,
+                stacklevel=2,
+            )
+        taught = tuple(None if name == label else name for name in learner.taught)
+        new = replace(learner, detector=learner.detector.without_class(position), taught=taught)
+    else:
         taken = method_of(way).drop(learner.network, learner.memory, position)
         detector = learner.detector.without_class(position, Head.of(taken.network.head))
-        new = replace(learner, network=taken.network, memory=taken.memory, detector=detector)
-        return _forgotten(replace(new, classes=stay, taught=stay), label, position)
-    if label in learner.taught:
-        warnings.warn(
-            f"the network was trained on {label!r}: it will not be predicted any more, but the features "
-            "that it gave rise to stay",
-            UserWarning,
-            stacklevel=3,
-        )
-    taught = tuple(None if name == label else name for name in learner.taught)
-    detector = learner.detector.without_class(position)
-    new = replace(learner, detector=detector, classes=stay, taught=taught)
-    return _forgotten(new, label, position)
-
-
-def _forgotten(learner: Learner, label: Label, position: int) -> Learner:
-    """Return the learner with nothing left of how a class looked and came about."""
+        new = replace(learner, network=taken.network, memory=taken.memory, detector=detector, taught=classes)
     statistics = None if learner.statistics is None else learner.statistics.without(position)
     history = [note for note in _history(learner) if note["class"] != label]
-    learner = replace(learner, statistics=statistics, report=learner.report | {"taken_in": history})
-    return _changed(learner, "unlearned", name=label)
+    report = learner.report | {"taken_in": history}
+    return _changed(
+        replace(new, classes=classes, statistics=statistics, report=report), "unlearned", name=label
+    )
 
 
 def renamed(learner: Learner, old: Label, new: Label) -> Learner:
@@ -163,46 +159,29 @@ def _taught(
     settings, method = learner.settings, method_of(learner.settings.accommodation)
     index, held_out = hold_out(samples, settings.training.validation_share, seed)
     given = (learner.network, learner.memory, samples.take(index), learner.preparation, settings.training)
-    found = yield from method.take_in(NewClass(*given, seed, _rows(views, index)))
+    found = yield from method.take_in(NewClass(*given, seed, rows_of(views, index)))
     classes = (*learner.classes, *samples.classes)
     new = replace(learner, network=found.network, memory=found.memory, classes=classes)
     new = replace(new, taught=classes) if method.grows_head else new
 
     def features(places: Tensor) -> Views:
         if new.network is learner.network:  # an image passes it once
-            return _rows(views, places)
+            return rows_of(views, places)
         return new.views(samples.take(places).inputs)
 
-    new.detector = _detector(learner, new, method, features(held_out), lambda: features(index))
-    return new, found.report
-
-
-def _rows(views: Views, places: Tensor) -> Views:
-    return Views(*(view[places.to(view.device)] for view in views))
-
-
-def _detector(
-    learner: Learner, new: Learner, method: LearningMethod, held_out: Views, training: Callable[[], Views]
-) -> Detector:
-    """Let the detector know the class too, from features of it that were held out."""
-
     def stored() -> Labelled:
-        samples = buffered_samples(new.memory, len(new.classes))
-        return Labelled(new.views(samples.inputs), samples.labels.to(new.device))
+        every = buffered_samples(new.memory, len(classes))
+        return Labelled(new.views(every.inputs), every.labels.to(new.device))
 
-    return learner.detector.with_class(
-        LearnedClass(
-            training,
-            held_out=held_out,
-            naming=method.naming(new.network, new.memory),
-            head=Head.of(new.network.head) if method.grows_head else None,
-            stored=stored if method.stores == "old data" else None,
-        )
+    of_class = LearnedClass(
+        lambda: features(index),
+        held_out=features(held_out),
+        naming=method.naming(new.network, new.memory),
+        head=Head.of(new.network.head) if method.grows_head else None,
+        stored=stored if method.stores == "old data" else None,
     )
-
-
-def _seed(learner: Learner, seed: int | None) -> int:
-    return learner.seed if seed is None else seed
+    new.detector = learner.detector.with_class(of_class)
+    return new, found.report
 
 
 def _position(learner: Learner, label: Label) -> int:

@@ -23,7 +23,8 @@ from shels.detection.drift import ImageStatistics
 from shels.detection.protocol import Detector, KnownSamples, Labelled
 from shels.errors import DataError, SettingsError
 from shels.learner import changes, storage
-from shels.learner.pairing import check_pair, detector_beside, needs_memory
+from shels.learner.pairing import detector_beside, needs_memory, score_name
+from shels.learning.protocol import views_of
 from shels.learning.registry import method_of
 from shels.model.chains import describe
 from shels.model.networks import Network, Views, build, from_chain
@@ -70,7 +71,7 @@ class Learner:
 
     def views(self, inputs: Tensor, batch_size: int | None = None) -> Views:
         """Return low-level and high-level features of any number of inputs, in one pass."""
-        return _views(self.network, inputs, self.preparation, batch_size)
+        return views_of(self.network, inputs, self.preparation, batch_size)
 
     def features(self, inputs: Tensor, batch_size: int | None = None) -> Tensor:
         """Return the high-level features of any number of inputs: (n, ...) -> (n, d)."""
@@ -93,29 +94,9 @@ class Learner:
         """Return class or novel for each input, from what the network made of them."""
         return self.detector.verdicts(features)
 
-    def accommodating(
-        self, inputs: Tensor, label: Label, *, seed: int | None = None, features: Views | None = None
-    ) -> Generator[Progress, None, Learner]:
-        """Make a learner that knows one class more, from inputs of that class alone; this one stays.
-
-        Reports on the way; `accommodate` does the same in one call. features: what `views` gave of these
-        inputs, where that is known already.
-        """
-        return changes.accommodating(self, inputs, label, seed=seed, features=features)
-
-    accommodate = runtime.to_end(accommodating)
-
-    def unlearn(self, label: Label) -> Learner:
-        """Return a learner that has forgotten a class, where the way of taking in classes allows it."""
-        return changes.unlearned(self, label)
-
-    def rename(self, old: Label, new: Label) -> Learner:
-        """Return a learner in which a class has another name."""
-        return changes.renamed(self, old, new)
-
-    def merge(self, label: Label, into: Label) -> Learner:
-        """Return a learner in which all of one class counts as another, which may be any known class."""
-        return changes.merged(self, label, into)
+    accommodating = changes.accommodating
+    accommodate = runtime.to_end(changes.accommodating)
+    unlearn, rename, merge = changes.unlearned, changes.renamed, changes.merged
 
     def evaluate(self, known: Samples, novel: Samples | None = None) -> dict[str, Any]:
         """Return the measures on samples of the learner's classes and on samples of others.
@@ -132,7 +113,7 @@ class Learner:
         return metrics.evaluated(*mine, self.judge(novel.inputs), novel.labels, novel.classes)
 
     def exclusivity(self, samples: Samples) -> np.ndarray[Any, Any]:
-        """Return the exclusivity of each two taught classes' features over samples of theirs, Eq. (7)."""
+        """Return the exclusivity of each two taught classes' features over samples of theirs."""
         rows = [place for place, name in enumerate(self.taught) if name is not None]
         known = samples.only([self.taught[place] for place in rows])
         weights = self.network.head.weight.detach()[rows]
@@ -164,7 +145,7 @@ def learning(
     """
     if settings.network.head == "scaled-cosine":
         raise SettingsError('head "scaled-cosine" is a rival\'s, for experiments; use "cosine" or "linear"')
-    check_pair(settings)
+    score_name(settings)  # refuses a detector and a learner that cannot work together
     if len(samples.classes) < 2:
         raise DataError(f"{samples.origin}: a classifier needs 2 classes or more, got {len(samples.classes)}")
     samples.require_every_class()
@@ -174,11 +155,13 @@ def learning(
     training, validation = samples.take(training_index), samples.take(validation_index)
     preparation = prepare_for(training.inputs, settings.network)
     method_of(settings.accommodation).check(preparation.shape, len(samples.classes))
-    network = _network(settings, preparation.shape, len(samples.classes), seed, chain)
+    if chain is None:
+        network = build(settings.network, preparation.shape, len(samples.classes), seed)
+    else:
+        network = from_chain(chain, preparation.shape, settings.network.head, len(samples.classes), seed)
+        settings = replace(settings, network=replace(settings.network, architecture="own"))
     network.to(runtime.device(device))
     preparation = preparation.to(runtime.device(device))
-    if chain is not None:
-        settings = replace(settings, network=replace(settings.network, architecture="own"))
     rows = [Rows(index, samples.labels[index]) for index in (training_index, validation_index)]
     trial = TrialData(samples.inputs, rows[0], rows[1], preparation)
     store = Checkpoint(checkpoint, _about(settings, network, preparation)) if checkpoint else None
@@ -193,31 +176,13 @@ learn = runtime.to_end(learning)
 """Learn as `learning` does, in one call that returns the learner."""
 
 
-def _network(
-    settings: Settings, shape: tuple[int, ...], classes: int, seed: int, chain: nn.Sequential | None
-) -> Network:
-    if chain is not None:
-        return from_chain(chain, shape, settings.network.head, classes, seed)
-    return build(settings.network, shape, classes, seed)
-
-
-def _first(settings: Settings) -> Any:
-    """Return what of the way to take in classes decides the first training, as checkpoints always had it."""
-    about = method_of(settings.accommodation).about_initial()
-    return about[1] if about[:1] == (Proximal.kind,) else about or 0.0
-
-
 def _about(settings: Settings, network: Network, preparation: Preparation) -> list[Any]:
     """Return what tells this training from others on the same data, beside its settings for training."""
+    about = method_of(settings.accommodation).about_initial()
+    first = about[1] if about[:1] == (Proximal.kind,) else about or 0.0  # as checkpoints always had it
     numbers = [None if value is None else value.tolist() for value in (preparation.mean, preparation.sd)]
-    return [
-        to_dict(settings.network),
-        _first(settings),
-        describe(network.body),
-        preparation.shape,
-        preparation.image_fit,
-        *numbers,
-    ]
+    made = [to_dict(settings.network), first, describe(network.body)]
+    return [*made, preparation.shape, preparation.image_fit, *numbers]
 
 
 def assembled(
@@ -240,7 +205,13 @@ def assembled(
     (seen, labels), held_out = samples
     learner.temperature = fit_temperature(learner.detector.class_scores(held_out.features), held_out.labels)
     matrix = metrics.feature_exclusivity(network.head.weight.detach(), seen.high, labels)
-    learner.report = _report(training, validation, trained) | {
+    learner.report = {
+        "training_samples": len(training),
+        "held_out_samples": len(validation),
+        "best": vars(trained.best),
+        "checks": [vars(check) for check in trained.checks],
+        "stopped_early": trained.stopped_early,
+        "seconds": trained.seconds,
         "held_out": metrics.evaluated(
             learner.detector.verdicts(held_out.features), held_out.labels, validation.classes
         ),
@@ -274,33 +245,6 @@ def with_detector(
     return Learner(network, classes, classes, fitted, preparation, settings, seed, memory=memory)
 
 
-def _report(training: Samples, validation: Samples, trained: Fit) -> dict[str, Any]:
-    return {
-        "training_samples": len(training),
-        "held_out_samples": len(validation),
-        "best": vars(trained.best),
-        "checks": [vars(check) for check in trained.checks],
-        "stopped_early": trained.stopped_early,
-        "seconds": trained.seconds,
-    }
-
-
-@torch.no_grad()
-def _views(
-    network: Network, inputs: Tensor, preparation: Preparation, batch_size: int | None = None
-) -> Views:
-    """Give the features of any number of inputs, of none too."""
-    preparation.check(inputs)
-    network.eval()
-    device = network.head.weight.device
-    chunks = torch.split(inputs, batch_size or preparation.evaluation_batch) if len(inputs) else ()
-    parts = [network.views(preparation(chunk.to(device))) for chunk in chunks]
-    if not parts:
-        blank = torch.zeros(1, *inputs.shape[1:], dtype=inputs.dtype, device=device)
-        return Views(*(view[:0] for view in network.views(preparation(blank))))
-    return Views(*(torch.cat(view) for view in zip(*parts, strict=True)))
-
-
 def _labelled(network: Network, samples: Samples, preparation: Preparation) -> Labelled:
-    features = _views(network, samples.inputs, preparation)
+    features = views_of(network, samples.inputs, preparation)
     return Labelled(features, samples.labels.to(features.high.device))

@@ -1,7 +1,5 @@
 """Pairs of a detector and a learner: which go together, and why others cannot, said before the start."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from shels.config import OWN, Gaussian, Settings
@@ -12,8 +10,7 @@ from shels.detection.protocol import Context
 from shels.detection.registry import SCORES, Entry, entry_of
 from shels.detection.score import Score
 from shels.errors import SettingsError, unknown_name
-from shels.learning.memory import Memory
-from shels.learning.protocol import LearningMethod
+from shels.learning.protocol import LearningMethod, Memory
 from shels.learning.registry import LEARNERS, method_of
 from shels.model.networks import Network
 
@@ -26,27 +23,22 @@ def score_name(settings: Settings) -> str:
 
     Raises SettingsError where the detector and the learner cannot work together.
     """
-    learner, asked = settings.accommodation.kind, settings.detector
-    if asked in (OWN, _OWN.get(learner)):
+    learner, wanted = settings.accommodation.kind, settings.detector
+    if wanted in (OWN, _OWN.get(learner)):
         return LEARNERS[learner].detector
-    if asked == "gaussian":
+    if wanted == "gaussian":
         raise SettingsError(
             f"detector gaussian does not go with learner {learner}: it names classes and tells novel ones by "
             "the same Gaussians, so it goes with learner gaussian alone"
         )
-    _require_detector(asked)
-    reason = _refusal(SCORES[asked], method_of(settings.accommodation))
+    _require_detector(wanted)
+    reason = _refusal(SCORES[wanted], method_of(settings.accommodation))
     if reason:
         raise SettingsError(
-            f"detector {asked} does not go with learner {learner}: {reason}. Learners that it goes with: "
-            f"{', '.join(_partners(asked)) or 'none'}"
+            f"detector {wanted} does not go with learner {learner}: {reason}. Learners that it goes with: "
+            f"{', '.join(_partners(wanted)) or 'none'}"
         )
-    return asked
-
-
-def check_pair(settings: Settings) -> None:
-    """Raise SettingsError where the detector and the learner cannot work together."""
-    score_name(settings)
+    return wanted
 
 
 def needs_memory(settings: Settings) -> bool:

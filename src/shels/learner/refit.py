@@ -44,12 +44,13 @@ class Refit:
         training, held = (samples.take(index) for index in hold_out(samples, share, self.learner.seed))
         if not self._is_what_it_learned(training, held):
             raise self._refusal("the stream's training part is not what the model was trained on")
-        old = self.learner
-        about = (old.network, training, held, old.preparation, self.settings, old.seed, _training_of(old))
-        made = replace(assembled(*about), novel_label=old.novel_label)
+        old, report = self.learner, self.learner.report
+        checks = tuple(Check(**check) for check in report["checks"])
+        first = Fit(checks, Check(**report["best"]), report["stopped_early"], report["seconds"])
+        made = assembled(old.network, training, held, old.preparation, self.settings, old.seed, first)
         names = {"learner": self.settings.accommodation.kind, "detector": detector_name(self.settings)}
         change = {"last_change": {"kind": "refitted", **names}}
-        return replace(made, report=made.report | change)
+        return replace(made, novel_label=old.novel_label, report=made.report | change)
 
     def _check_network(self) -> None:
         """Refuse a network that was trained otherwise, or changed since."""
@@ -99,13 +100,6 @@ def refit(learner: Learner, name: str | None, detector: str | None, data: str) -
     new = paired(old, name, detector, data)
     pairs = [(each.accommodation.kind, detector_name(each)) for each in (old, new)]
     return None if pairs[0] == pairs[1] else Refit(learner, new)
-
-
-def _training_of(learner: Learner) -> Fit:
-    """Read how the first training went from the model's report."""
-    report = learner.report
-    checks = tuple(Check(**check) for check in report["checks"])
-    return Fit(checks, Check(**report["best"]), report["stopped_early"], report["seconds"])
 
 
 def _same(now: Tensor | None, then: Tensor | None) -> bool:

@@ -2,7 +2,7 @@
 
     model.json                      format version, classes, thresholds, settings, network, report
     network-DIGEST.safetensors      every weight
-    preparation-DIGEST.safetensors  what inputs are divided by, and how they look
+    preparation-DIGEST.safetensors  what inputs are divided by, and the ranges of image statistics
     detector-DIGEST.safetensors     thresholds and calibration scores
     memory-DIGEST.safetensors       what the way of taking in classes keeps of the old ones
     projection-DIGEST.safetensors   directions and covariances fixed by the first classes (Gaussian detector)
@@ -11,8 +11,6 @@
 `model.json` names the others by their digests and is put in place last, so that a directory holds the old
 model or the new one at every moment, never a mixture. Equal content has equal names in every version.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -24,10 +22,10 @@ import torch
 from torch import Tensor
 
 from shels._version import __version__
-from shels.config import Settings, from_dict, to_dict
+from shels.config import from_dict, to_dict
 from shels.data.preparation import Preparation
 from shels.detection.drift import ImageStatistics
-from shels.detection.protocol import Detector, StoredParts
+from shels.detection.protocol import StoredParts
 from shels.errors import ModelFileError
 from shels.files import read_tensors, require_regular, to_bytes, write_whole
 from shels.learner import tables
@@ -41,6 +39,7 @@ FORMAT, VERSION = "shels-model", 2
 _PARTS = ("network", "preparation", "detector", "memory", "projection")
 _CLASS = "class"
 
+Document = dict[str, Any]  # model.json
 Fields = dict[str, Any]  # the fields of a Learner
 
 
@@ -98,13 +97,12 @@ def load(directory: Path, device: torch.device) -> Fields:
             raise
         raise ModelFileError(f"{directory}: {error}") from error
     except Exception as error:
-        raise ModelFileError(
-            f"{directory / 'model.json'} does not describe a model: {_first_line(error)}"
-        ) from error
+        first = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        raise ModelFileError(f"{directory / 'model.json'} does not describe a model: {first}") from error
 
 
 def _fields(
-    document: dict[str, Any],
+    document: Document,
     parts: dict[str, dict[str, Tensor]],
     sums: list[dict[str, Tensor]],
     device: torch.device,
@@ -112,29 +110,35 @@ def _fields(
     """Return the fields of a learner from its files, once all of them are as their tables say."""
     settings = from_dict(document["settings"])
     network = _network(document, parts["network"]).to(device)
-    shape, classes = tuple(document["preparation"]["shape"]), document["classes"]
+    said, numbers, classes = document["preparation"], parts["preparation"], document["classes"]
+    shape, stored = tuple(said["shape"]), StoredParts(parts["detector"], parts["projection"], sums)
     model = tables.Model.of(network, settings, shape, len(classes))
-    tables.check_preparation(model, parts["preparation"])
+    tables.check_preparation(model, numbers)
     tables.check_memory(model, parts["memory"])
-    tables.check_detector(model, parts["detector"], parts["projection"], sums)
-    detector = _detector(document, parts, sums, settings, network)
+    tables.check_detector(model, stored)
+    memory = {name: value.to(device) for name, value in parts["memory"].items()}
+    entry, context = detector_beside(network, memory, settings, tuple(classes))
+    detector = entry.load(context, stored)
+    stated = torch.tensor(document["thresholds"], dtype=torch.float64)
+    if not torch.allclose(detector.thresholds.cpu().double(), stated, rtol=1e-5, atol=1e-7):
+        raise ModelFileError("model.json has other thresholds than the detector file")
+    preparation = Preparation(shape, said["image_fit"], numbers.get("mean"), numbers.get("sd"))
+    ranges = [numbers[name] for name in ("look/low", "look/high") if name in numbers]
     return {
         "network": network,
         "classes": tuple(classes),
         "taught": tuple(document["taught"]),
         "detector": detector,
-        "preparation": _preparation(document, parts["preparation"]).to(device),
-        "statistics": _statistics(parts["preparation"]),
+        "preparation": preparation.to(device),
+        "statistics": ImageStatistics(*ranges) if ranges else None,
         "settings": settings,
-        "memory": {name: value.to(device) for name, value in parts["memory"].items()},
-        "seed": document["seed"],
+        "memory": memory,
         "temperature": float(document["temperature"]),
-        "novel_label": document["novel_label"],
-        "report": dict(document["report"]),
+        **{name: document[name] for name in ("seed", "novel_label", "report")},
     }
 
 
-def _document(learner: Fields, files: dict[str, Any]) -> dict[str, Any]:
+def _document(learner: Fields, files: dict[str, Any]) -> Document:
     preparation = learner["preparation"]
     return {
         "format": FORMAT,
@@ -169,7 +173,7 @@ def _tensors(learner: Fields) -> dict[str, Any]:
     }
 
 
-def _network(document: dict[str, Any], weights: dict[str, Tensor]) -> Network:
+def _network(document: Document, weights: dict[str, Tensor]) -> Network:
     """Return the network; it gets memory once the stored weights are known to fit its description."""
     shape = tuple(document["preparation"]["shape"])
     head = document["settings"]["network"]["head"]
@@ -179,36 +183,7 @@ def _network(document: dict[str, Any], weights: dict[str, Tensor]) -> Network:
     return network.eval()
 
 
-def _detector(
-    document: dict[str, Any],
-    parts: dict[str, dict[str, Tensor]],
-    sums: list[dict[str, Tensor]],
-    settings: Settings,
-    network: Network,
-) -> Detector:
-    memory = {name: value.to(network.head.weight.device) for name, value in parts["memory"].items()}
-    entry, context = detector_beside(network, memory, settings, tuple(document["classes"]))
-    found = entry.load(context, StoredParts(parts["detector"], parts["projection"], sums))
-    stated = torch.tensor(document["thresholds"], dtype=torch.float64)
-    if not torch.allclose(found.thresholds.cpu().double(), stated, rtol=1e-5, atol=1e-7):
-        raise ModelFileError("model.json has other thresholds than the detector file")
-    return found
-
-
-def _preparation(document: dict[str, Any], parts: dict[str, Tensor]) -> Preparation:
-    said = document["preparation"]
-    return Preparation(tuple(said["shape"]), said["image_fit"], parts.get("mean"), parts.get("sd"))
-
-
-def _statistics(parts: dict[str, Tensor]) -> ImageStatistics | None:
-    return ImageStatistics(parts["look/low"], parts["look/high"]) if "look/low" in parts else None
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-
-
-def _read_document(directory: Path) -> dict[str, Any]:
+def _read_document(directory: Path) -> Document:
     path = directory / "model.json"
     require_regular(path)
     try:
@@ -234,7 +209,7 @@ def _read_document(directory: Path) -> dict[str, Any]:
     return document
 
 
-def signed(document: dict[str, Any]) -> dict[str, Any]:
+def signed(document: Document) -> Document:
     """Return a document with the checksum of all the rest, so that an edit is noticed, not obeyed."""
     rest = {key: value for key, value in document.items() if key != "checksum"}
     return rest | {"checksum": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}

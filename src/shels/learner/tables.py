@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shels.config import OWN, Gaussian, Settings
+from shels import schema
+from shels.config import OWN, Settings
+from shels.detection.protocol import StoredParts
 from shels.errors import ModelFileError
-from shels.learner.pairing import score_name
+from shels.learner.pairing import needs_memory, score_name
 from shels.learning.gaussian_replay import rank_within
 from shels.learning.protection import parts
 from shels.learning.registry import method_of
@@ -24,57 +26,32 @@ from shels.learning.replay_buffer import buffered_samples
 from shels.model.activations import HEAD, weight_layers
 from shels.model.chains import shapes
 from shels.model.networks import Network, pooled_sides
-from shels.schema import (
-    COVARIANCE,
-    DEFINITE,
-    FINITE,
-    MEAN_AND_SD,
-    NOT_NEGATIVE,
-    NOT_POSITIVE,
-    POSITIVE,
-    RISING,
-    RISING_OFF_ZERO,
-    SYMMETRIC,
-    Check,
-    Spec,
-    Table,
-    check_tensors,
-    double,
-    flag,
-    integers,
-    label,
-    listed,
-    number,
-    or_none,
-    plain,
-    record,
-    single,
-    text,
-    whole,
-)
+from shels.schema import Spec, Table, check_tensors, double, integers, listed, record, single, text, whole
 from shels.training.checkpoints import CHECK
 
 Tensors = Mapping[str, Tensor]
 
 # model.json -----------------------------------------------------------------------------------------------
 
-_SHARE, _SECONDS = number(0, 1), number(0, 1e12)
-_TAKEN_IN = record({"class": label, "images": whole(1), "method": text(), "seconds": _SECONDS}, others=plain)
+_SHARE, _SECONDS = schema.number(0, 1), schema.number(0, 1e12)
+_TAKEN_IN = record(
+    {"class": schema.label, "images": whole(1), "method": text(), "seconds": _SECONDS}, others=schema.plain
+)
 _REPORT = record(
     {
         "training_samples": whole(1),
         "held_out_samples": whole(1),
         "best": CHECK,
         "checks": listed(CHECK, least=1),
-        "stopped_early": flag,
+        "stopped_early": schema.flag,
         "seconds": _SECONDS,
-        "held_out": record({"acceptance": _SHARE, "closed_set_accuracy": _SHARE}, others=plain),
+        "held_out": record({"acceptance": _SHARE, "closed_set_accuracy": _SHARE}, others=schema.plain),
         "held_out_acceptance": _SHARE,
         "exclusivity": _SHARE,
         "taken_in": listed(_TAKEN_IN),
     },
-    optional={"last_change": record({"kind": text()}, others=plain)},
-    others=plain,
+    optional={"last_change": record({"kind": text()}, others=schema.plain)},
+    others=schema.plain,
 )
 _DIGEST = text("[0-9a-f]{64}")
 _PARTS = ("network", "preparation", "detector", "memory", "projection")
@@ -84,7 +61,7 @@ _MOST = {"epochs": 10**5, "steps": 10**8, "projections": 2**15, "image_size": 2*
 
 def _settings(value: Any, where: str) -> None:
     """Check what no settings of ours go beyond; their own rules are checked when they are made."""
-    plain(value, where)
+    schema.plain(value, where)
     for name, each in value.items() if isinstance(value, dict) else ():
         if isinstance(each, dict):
             _settings(each, f"{where}.{name}")
@@ -92,22 +69,22 @@ def _settings(value: Any, where: str) -> None:
             whole(0, _MOST.get(name, 10**7))(int(each), f"{where}.{name}")
 
 
-DOCUMENT: Check = record(
+DOCUMENT: schema.Check = record(
     {
         "shels_version": text(),
-        "classes": listed(label, least=2),
-        "taught": listed(or_none(label), least=2),
-        "thresholds": listed(number(-3.5e38, 3.5e38), least=2),
+        "classes": listed(schema.label, least=2),
+        "taught": listed(schema.or_none(schema.label), least=2),
+        "thresholds": listed(schema.number(-3.5e38, 3.5e38), least=2),
         "settings": _settings,
         "seed": whole(0),
-        "temperature": number(1e-9, 1e9),  # what fitting it can come to
-        "novel_label": or_none(label),
+        "temperature": schema.number(1e-9, 1e9),  # what fitting it can come to
+        "novel_label": schema.or_none(schema.label),
         "preparation": record({"shape": listed(whole(1, 2**16), least=1), "image_fit": text("resize|pad")}),
-        "network": listed(plain, least=1),
+        "network": listed(schema.plain, least=1),
         "files": record({**dict.fromkeys(_PARTS, _DIGEST), "class": listed(_DIGEST)}),
         "report": _REPORT,
     },
-    others=plain,
+    others=schema.plain,
 )
 
 
@@ -129,54 +106,55 @@ def check_document(document: dict[str, Any]) -> None:
 # Detectors ------------------------------------------------------------------------------------------------
 
 _ONE = integers("")
+_POSITIVE_ROWS = double("rows", schema.POSITIVE)
 
 
 def _sums(width: str) -> dict[str, Spec]:
-    """Return the table of classes as Gaussians of one covariance."""
-    scatter = double(f"{width} {width}", COVARIANCE)
+    """Classes as Gaussians of one covariance."""
+    scatter = double(f"{width} {width}", schema.COVARIANCE)
     return {"counts": integers("first"), "means": double(f"first {width}"), "scatter": scatter}
 
 
-def _tied(width: str, prefix: str = "") -> dict[str, Spec]:
-    """Return the same, and the means of classes that came later."""
+def _with_later(width: str, prefix: str = "") -> dict[str, Spec]:
+    """Give the same, and the means of classes that came later."""
     table = {**_sums(width), "added": double(f"later {width}")}
     return {prefix + name: spec for name, spec in table.items()}
 
 
 SCORES: dict[str, Table] = {
-    "react": {"clip": Spec("", NOT_NEGATIVE)},
+    "react": {"clip": Spec("", schema.NOT_NEGATIVE)},
     "vim": {"origin": double("high"), "residual": double("high left"), "alpha": Spec("")},
     "fdbd": {"count": _ONE, "mean": double("high")},
     "knn": {"bank": single("* high")},
-    "mahalanobis": _tied("high"),
-    "relative-mahalanobis": _tied("high"),
-    "mahalanobis-layers": {**_tied("shared", "shared/"), **_tied("high", "high/"), "usual": Spec("2 2")},
-    "openmax": {
-        "means": double("rows rows"),
-        "shapes": double("rows", POSITIVE),
-        "scales": double("rows", POSITIVE),
+    "mahalanobis": _with_later("high"),
+    "relative-mahalanobis": _with_later("high"),
+    "mahalanobis-layers": {
+        **_with_later("shared", "shared/"),
+        **_with_later("high", "high/"),
+        "usual": Spec("2 2"),
     },
+    "openmax": {"means": double("rows rows"), **dict.fromkeys(("shapes", "scales"), _POSITIVE_ROWS)},
 }
 """What each score remembers; those that are not named remember nothing."""
 
-_SHELS = {"thresholds": single("classes"), "calibration": single("classes most", RISING_OFF_ZERO)}
-_JUDGE = {
+_SHELS = {"thresholds": single("classes"), "calibration": single("classes most", schema.RISING_OFF_ZERO)}
+_BESIDE_A_LEARNER = {
     "thresholds": single("classes"),
-    "calibration": single("classes most", RISING),
+    "calibration": single("classes most", schema.RISING),
     "means": single("classes high"),
 }
-_PROJECTION: dict[str, Spec] = {"usual": Spec("2 2", MEAN_AND_SD), "common": Spec("*")}
+_PROJECTION: dict[str, Spec] = {"usual": Spec("2 2", schema.MEAN_AND_SD), "common": Spec("*")}
 _CLASS: dict[str, Spec] = {}
 for _view in ("shared", "high"):
     _PROJECTION |= {
         f"{_view}/centre": single(_view),
         f"{_view}/directions": single(f"{_view} {_view}-kept"),
-        f"{_view}/prior": double(f"{_view}-near {_view}-near", DEFINITE),
+        f"{_view}/prior": double(f"{_view}-near {_view}-near", schema.DEFINITE),
     }
     _CLASS |= {
         f"{_view}/count": _ONE,
         f"{_view}/mean": double(f"{_view}-kept"),
-        f"{_view}/scatter": double(f"{_view}-kept {_view}-kept", COVARIANCE),
+        f"{_view}/scatter": double(f"{_view}-kept {_view}-kept", schema.COVARIANCE),
     }
 
 
@@ -220,27 +198,28 @@ def network_table(network: Network) -> dict[str, Spec]:
 
 def check_preparation(model: Model, tensors: Tensors) -> None:
     """Check what inputs are divided by, and the range of image statistics."""
-    table = {"mean": single("inputs"), "sd": single("inputs", POSITIVE)}
+    table = {"mean": single("inputs"), "sd": single("inputs", schema.POSITIVE)}
     table |= dict.fromkeys(("look/low", "look/high"), single("classes statistics"))
-    wanted = {
-        pair for name in tensors for pair in (("mean", "sd"), ("look/low", "look/high")) if name in pair
-    }
-    sizes = model.check(tensors, {name: table[name] for pair in wanted for name in pair}, "preparation")
+    for pair in (("mean", "sd"), ("look/low", "look/high")):  # each may be left out, both together
+        if not tensors.keys() & set(pair):
+            table = {name: spec for name, spec in table.items() if name not in pair}
+    sizes = model.check(tensors, table, "preparation")
     if sizes.get("statistics", 0) not in ((0, 4) if len(model.shape) == 3 else (0,)):
         raise ModelFileError(f"the preparation file: {sizes['statistics']} statistics do not fit the inputs")
     if "look/low" in tensors and bool((tensors["look/low"] > tensors["look/high"]).any()):
         raise ModelFileError("the preparation file: look/low must not be over look/high")
 
 
-def check_detector(model: Model, changing: Tensors, fixed: Tensors, sums: list[dict[str, Tensor]]) -> None:
+def check_detector(model: Model, stored: StoredParts) -> None:
     """Check what tells known from novel, by the settings' kind of detector."""
+    changing, fixed, sums = stored
     score, classes = score_name(model.settings), model.sizes["classes"]
-    if score == OWN and isinstance(model.settings.accommodation, Gaussian):
-        _check_gaussians(model, changing, fixed, sums)
+    if not needs_memory(model.settings):
+        _check_gaussians(model, stored)
         return
     table: dict[str, Spec] = dict(_SHELS)
     if score != OWN:
-        table = {**_JUDGE, "among": integers("classes", 1, classes), "width": model.width}
+        table = {**_BESIDE_A_LEARNER, "among": integers("classes", 1, classes), "width": model.width}
         table |= {f"score/{name}": spec for name, spec in SCORES.get(score, {}).items()}
     sizes = model.check(changing, table, "detector")
     if "first" in sizes and (sizes["first"] + sizes["later"] != classes or not sizes["first"]):
@@ -250,12 +229,12 @@ def check_detector(model: Model, changing: Tensors, fixed: Tensors, sums: list[d
         raise ModelFileError("model.json lists files of class sums, which belong to the Gaussian detector")
 
 
-def _check_gaussians(model: Model, changing: Tensors, fixed: Tensors, sums: list[dict[str, Tensor]]) -> None:
-    classes = model.sizes["classes"]
+def _check_gaussians(model: Model, stored: StoredParts) -> None:
+    (changing, fixed, sums), classes = stored, model.sizes["classes"]
     table = {"owners": integers(str(len(sums)), 0, classes - 1)}
     for place in range(len(sums)):
-        table[f"{place}/usual"] = Spec("2 2", MEAN_AND_SD)
-        table[f"{place}/calibration"] = Spec("*", RISING)
+        table[f"{place}/usual"] = Spec("2 2", schema.MEAN_AND_SD)
+        table[f"{place}/calibration"] = Spec("*", schema.RISING)
         table[f"{place}/threshold"] = Spec("")
     model.check(changing, table, "detector")
     if sorted(set(changing["owners"].tolist())) != list(range(classes)):
@@ -273,13 +252,9 @@ def _check_gaussians(model: Model, changing: Tensors, fixed: Tensors, sums: list
 def check_memory(model: Model, memory: Tensors) -> None:
     """Check what the way of taking in classes keeps of the old ones."""
     method, classes = model.settings.accommodation, model.sizes["classes"]
-    if score_name(model.settings) == OWN and isinstance(method, Gaussian):
-        model.check(memory, {}, "memory")
-        return
-    table = MEMORIES[method.kind]
-    model.check(
-        memory, table(model) if callable(table) else table, "memory", first=classes, width=_width(model)
-    )
+    table = MEMORIES[method.kind] if needs_memory(model.settings) else {}
+    table = table(model) if callable(table) else table
+    model.check(memory, table, "memory", first=classes, width=_width(model))
     if "samples" in memory:
         buffered_samples(dict(memory), classes).require_every_class()
     if method_of(method).grows_head and model.sizes["rows"] != classes:
@@ -288,9 +263,8 @@ def check_memory(model: Model, memory: Tensors) -> None:
 
 def _width(model: Model) -> int:
     """Return how many features a classifier in closed form stands on."""
-    return model.sizes[
-        "high" if getattr(model.settings.accommodation, "features", "") == "high" else "shared"
-    ]
+    high = getattr(model.settings.accommodation, "features", "") == "high"
+    return model.sizes["high" if high else "shared"]
 
 
 def _units(network: Network, prefix: str, *, maps: bool = False) -> dict[str, Spec]:
@@ -298,10 +272,9 @@ def _units(network: Network, prefix: str, *, maps: bool = False) -> dict[str, Sp
     params = dict(network.named_parameters())
     layers = [(layer, params[layer.weight]) for layer in weight_layers(network)]
     dims = {each.inputs: f"{weight.shape[1]}" for each, weight in layers if each.inputs}  # flattened maps too
-    dims |= {
-        each.units: f"{len(weight)}{' * *' if maps and weight.ndim == 4 else ''}" for each, weight in layers
-    }
-    return {prefix + name: single(dim, NOT_NEGATIVE) for name, dim in dims.items() if name != HEAD}
+    for each, weight in layers:
+        dims[each.units] = f"{len(weight)}{' * *' if maps and weight.ndim == 4 else ''}"
+    return {prefix + name: single(dim, schema.NOT_NEGATIVE) for name, dim in dims.items() if name != HEAD}
 
 
 def _penalty(model: Model) -> Table:
@@ -314,8 +287,8 @@ def _proximal(model: Model) -> Table:
     return {
         "gaussian.mean": single("rows flat"),
         "gaussian.factor": single(f"rows {rank} flat"),
-        "gaussian.residual": single("rows flat", NOT_NEGATIVE),
-        "gaussian.floor": single("rows", NOT_POSITIVE),
+        "gaussian.residual": single("rows flat", schema.NOT_NEGATIVE),
+        "gaussian.floor": single("rows", schema.NOT_POSITIVE),
         "gaussian.count": integers("rows"),
         **_units(parts(model.network).tail, "activation.", maps=True),
     }
@@ -323,18 +296,23 @@ def _proximal(model: Model) -> Table:
 
 def _buffer(model: Model) -> Table:
     dims = "kept inputs * *" if len(model.shape) == 3 else "kept inputs"
-    samples = Spec(dims, FINITE, (torch.uint8, torch.float32))
+    samples = Spec(dims, schema.FINITE, (torch.uint8, torch.float32))
     return {"samples": samples, "labels": integers("kept", 0, model.sizes["classes"] - 1), "seen": _ONE}
 
 
 def _ranpac(model: Model) -> Table:
     many, width = getattr(model.settings.accommodation, "projections", 0), _width(model)
     return {
-        "gram": double(f"{many} {many}", SYMMETRIC),  # its factor is taken on loading
+        "gram": double(f"{many} {many}", schema.SYMMETRIC),  # its factor is taken on loading
         "sums": double(f"{many} classes"),
-        "ridge": double("", NOT_NEGATIVE),
+        "ridge": double("", schema.NOT_NEGATIVE),
         "width": integers("", width, width),
     }
+
+
+def _ewc(model: Model) -> Table:
+    weights = network_table(model.network).items()
+    return {f"fisher/{name}": single(spec.dims, schema.NOT_NEGATIVE) for name, spec in weights}
 
 
 MEMORIES: dict[str, Table | Callable[[Model], Table]] = {
@@ -343,22 +321,19 @@ MEMORIES: dict[str, Table | Callable[[Model], Table]] = {
         "directions": single("shared kept"),
         "count": integers("classes"),
         "mean": double("classes kept"),
-        "scatter": double("classes kept kept", COVARIANCE),
+        "scatter": double("classes kept kept", schema.COVARIANCE),
     },
     "proximal": _proximal,
     "penalty": _penalty,
     "maha": _sums("width"),
     "slda": _sums("width"),
     "fecam": {
-        "mean": single("classes width", NOT_NEGATIVE),
-        "covariance": single("classes width width", COVARIANCE),
+        "mean": single("classes width", schema.NOT_NEGATIVE),
+        "covariance": single("classes width width", schema.COVARIANCE),
     },
     "ranpac": _ranpac,
     "ags-cl": lambda model: {"lessons": integers("", 0), **_units(model.network, "importance/")},
-    "ewc": lambda model: {
-        f"fisher/{name}": single(spec.dims, NOT_NEGATIVE)
-        for name, spec in network_table(model.network).items()
-    },
+    "ewc": _ewc,
     "lwf": {},
     "fine-tune": {},
     "joint": _buffer,

@@ -98,15 +98,11 @@ class TrainingDirectory:
         new = not self.path.exists()
         try:
             check_writable(self.path)
-            self._drop_leftover()
+            with suppress(FileNotFoundError):  # a checkpoint older than the model gave that
+                if self.checkpoint.stat().st_mtime_ns <= (self.path / "model.json").stat().st_mtime_ns:
+                    self.checkpoint.unlink()
             yield
         finally:
             if new:
                 with suppress(OSError):  # it holds something
                     self.path.rmdir()
-
-    def _drop_leftover(self) -> None:
-        """Delete a checkpoint that is older than the model, so of the training that gave it."""
-        with suppress(FileNotFoundError):
-            if self.checkpoint.stat().st_mtime_ns <= (self.path / "model.json").stat().st_mtime_ns:
-                self.checkpoint.unlink()

@@ -7,8 +7,6 @@ A plain model has neither: its `model.json` stands in the directory itself. `cur
 the two a directory is.
 """
 
-from __future__ import annotations
-
 import filecmp
 import os
 import re

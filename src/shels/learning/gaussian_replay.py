@@ -1,7 +1,5 @@
 """Replay: a Gaussian per class on a network's shared features, to draw from when the samples are gone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -43,7 +41,8 @@ def describe_class(features: Tensor, rank: int, seed: int, old: Statistics | Non
     factor[:found] = (directions * size / n**0.5).T
     residual = (centred.square().mean(dim=0) - factor.square().sum(dim=0)).clamp(min=0)
     if old is not None and len(old["mean"]):
-        residual += _PRIOR / (n + _PRIOR) * _variance(old).mean(dim=0)
+        spread = old["factor"].square().sum(dim=1) + old["residual"].square()
+        residual += _PRIOR / (n + _PRIOR) * spread.mean(dim=0)
     return {
         "mean": mean[None],
         "factor": factor[None],
@@ -51,10 +50,6 @@ def describe_class(features: Tensor, rank: int, seed: int, old: Statistics | Non
         "floor": features.min().clamp(max=0)[None],  # features have been through ReLU; inputs need not be
         "count": torch.tensor([n], device=features.device),
     }
-
-
-def _variance(statistics: Mapping[str, Tensor]) -> Tensor:
-    return statistics["factor"].square().sum(dim=1) + statistics["residual"].square()
 
 
 def draw(statistics: Mapping[str, Tensor], each: int, source: torch.Generator | None = None) -> Tensor:

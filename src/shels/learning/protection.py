@@ -1,7 +1,5 @@
 """Protection: what old classes stand on, what is free for a new one, and how the first is held."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
@@ -9,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from shels.learning.memory import under
+from shels.learning.protocol import prefixed, under
+from shels.learning.trained import weights_before
 from shels.model.activations import Sums, weight_layers
 from shels.model.growth import growable
 from shels.model.networks import Network
@@ -52,12 +51,11 @@ def free_units(tail: Network, sums: Sums) -> dict[str, Tensor]:
 
     sums: the units' activations over the old classes' samples.
     """
-    params = dict(tail.named_parameters())
-    layers = weight_layers(tail)
+    params, names = dict(tail.named_parameters()), growable(tail)
+    pairs = [pair for pair in pairwise(weight_layers(tail)) if pair[0].units in names]
     return {
         layer.units: (sums[layer.units] == 0) | (outgoing_norms(params[reader.weight].detach()) == 0)
-        for layer, reader in pairwise(layers)
-        if layer.units in growable(tail)
+        for layer, reader in pairs
     }
 
 
@@ -81,12 +79,10 @@ def protected(by: float) -> AfterStep:
 
     def after_step(params: Params, state: State) -> Params:
         before, learns = under("before/", state), under("learns/", state)
-        new = dict(params)
+        new, rows = dict(params), params["head.weight"]
         if by:
-            rows = params["head.weight"]
-            new["head.weight"] = torch.cat(
-                [rows[:-1], shrunk(rows[-1:], by * torch.linalg.vector_norm(rows[-1]))]
-            )
+            last = shrunk(rows[-1:], by * torch.linalg.vector_norm(rows[-1]))
+            new["head.weight"] = torch.cat([rows[:-1], last])
         return {name: torch.where(learns[name], new[name], before[name]) for name in params}
 
     return after_step
@@ -101,12 +97,10 @@ def first_of(free: Mapping[str, Tensor], most: int) -> dict[str, Tensor]:
 def cut_off(tail: Network, free: Mapping[str, Tensor], draw: torch.Generator) -> None:
     """Zero what reads free units, and give them fresh incoming weights."""
     params = dict(tail.named_parameters())
-    layers = weight_layers(tail)
-    for layer, reader in pairwise(layers):
+    for layer, reader in pairwise(weight_layers(tail)):
         if layer.units in free:
-            mark = free[layer.units]
+            mark, weight = free[layer.units], params[layer.weight]
             params[reader.weight][:, mark] = 0
-            weight = params[layer.weight]
             fresh = nn.init.xavier_uniform_(torch.empty(weight.shape), generator=draw)
             weight[mark] = fresh.to(weight.device)[mark]
             if layer.bias is not None:
@@ -133,7 +127,6 @@ def _row(tail: Network, free: Mapping[str, Tensor]) -> Tensor:
 
 def protection(tail: Network, free: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return each parameter as it is, and where it may change: into free units, and in the new row."""
-    state = {}
     params = dict(tail.named_parameters())
     learns = {name: torch.zeros_like(value, dtype=torch.bool) for name, value in params.items()}
     for layer in weight_layers(tail):
@@ -142,7 +135,4 @@ def protection(tail: Network, free: Mapping[str, Tensor]) -> dict[str, Tensor]:
             if layer.bias is not None:
                 learns[layer.bias][free[layer.units]] = True
     learns["head.weight"][-1] = _row(tail, free)
-    for name, value in params.items():
-        state[f"before/{name}"] = value.detach().clone()
-        state[f"learns/{name}"] = learns[name]
-    return state
+    return weights_before(tail) | prefixed("learns/", learns)

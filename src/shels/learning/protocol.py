@@ -5,11 +5,10 @@ went, and returns the new network and what to remember. So the same method is tr
 beside others of its kind by an experiment.
 """
 
-from __future__ import annotations
-
-from collections.abc import Generator, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,13 +18,14 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.detection.protocol import Naming
 from shels.errors import AccommodationError, DataError
-from shels.learning.memory import Memory, placed
 from shels.model.networks import Network, Views
 from shels.runtime import finished, generator
 from shels.training import Fit, Objective, Progress, TrainingRequest, fitting, shels_loss
 
 Stores: TypeAlias = Literal["nothing", "statistics", "old data"]
 Value = TypeVar("Value")
+Memory: TypeAlias = dict[str, Tensor]
+"""All that is remembered of old classes, by name; names with a prefix belong together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,8 @@ Requests: TypeAlias = Generator[TrainingRequest, Fit, Accommodated]
 """The trainings by which a class is taken in; closed forms yield none."""
 
 
-class LearningMethod(Protocol):
+@dataclass(frozen=True)
+class LearningMethod(ABC):
     """A way to take in a class.
 
     stores: what it remembers of old classes, beside the network. frozen_features: whether a sample's features
@@ -104,41 +105,30 @@ class LearningMethod(Protocol):
         """Return what of its settings decides that training; methods with the same share their network."""
         return ()
 
+    @abstractmethod
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return what must be remembered of the classes that a network was just trained on."""
-        ...
 
+    @abstractmethod
     def take_in(self, new: NewClass) -> Requests:
         """Make a network that knows one class more, asking for the trainings that it takes."""
-        ...
 
     def naming(self, network: Network, memory: Memory) -> Naming:
         """Return what tells how like each class samples are; the highest names the class."""
-        del memory
-        return by_products(network) if self.names_by_products else by_head(network)
+        if not self.names_by_products:
+            return lambda views: network.head(views.high).detach()
+        weights = network.head.weight.detach()
+        return lambda views: views.high @ weights.T
 
     def drop(self, network: Network, memory: Memory, position: int) -> Accommodated:
         """Return a new network without one class, or raise AccommodationError where the method cannot."""
-        del network, memory, position
         raise AccommodationError(
             f'accommodation "{self.settings.kind}" cannot unlearn a class: its training moved weights that '
             "other classes use; roll back to the version before it"
         )
 
-    def check(self, shape: tuple[int, ...], classes: int) -> None:
+    def check(self, shape: tuple[int, ...], classes: int) -> None:  # noqa: B027 - most refuse nothing
         """Raise SettingsError where it cannot work with inputs of this shape, or so many first classes."""
-        del shape, classes
-
-
-def by_products(network: Network) -> Naming:
-    """Return SHELS's naming: the products w_c · f, whatever the head."""
-    weights = network.head.weight.detach()
-    return lambda views: views.high @ weights.T
-
-
-def by_head(network: Network) -> Naming:
-    """Return the naming of the network's last layer, as it was trained."""
-    return lambda views: network.head(views.high).detach()
 
 
 def take_in(method: LearningMethod, new: NewClass) -> Accommodated:
@@ -166,11 +156,17 @@ def batches(network: Network, samples: Samples, prepare: Preparation) -> Iterato
 
 
 @torch.no_grad()
-def views_of(network: Network, samples: Samples, prepare: Preparation) -> Views:
-    """Return shared and high-level features of all samples."""
+def views_of(network: Network, inputs: Tensor, prepare: Preparation, batch_size: int | None = None) -> Views:
+    """Give shared and high-level features of any number of inputs, of none too."""
+    prepare.check(inputs)
     network.eval()
-    parts = [network.views(batch) for batch in batches(network, samples, prepare)]
-    return Views(*(torch.cat(each) for each in zip(*parts, strict=True)))
+    device = network.head.weight.device
+    chunks = torch.split(inputs, batch_size or prepare.evaluation_batch) if len(inputs) else ()
+    parts = [network.views(prepare(chunk.to(device))) for chunk in chunks]
+    if not parts:
+        blank = torch.zeros(1, *inputs.shape[1:], dtype=inputs.dtype, device=device)
+        return Views(*(view[:0] for view in network.views(prepare(blank))))
+    return Views(*(torch.cat(view) for view in zip(*parts, strict=True)))
 
 
 def relabelled(samples: Samples, position: int) -> Samples:
@@ -179,3 +175,27 @@ def relabelled(samples: Samples, position: int) -> Samples:
         raise DataError(f"{samples.origin}: no sample of the new class; give some")
     labels = torch.full_like(samples.labels, position)
     return replace(samples, labels=labels, classes=tuple(range(position + 1)))
+
+
+def placed(memory: Memory, network: Network) -> Memory:
+    """Return the memory on the network's device."""
+    return {name: value.to(network.head.weight.device) for name, value in memory.items()}
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with the prefix, without it.
+
+    >>> list(under("mask/", {"mask/a": Tensor([1]), "b": Tensor([2])}))
+    ['a']
+    """
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors with a prefix before each name."""
+    return {prefix + name: value for name, value in tensors.items()}
+
+
+def counts(marks: Mapping[str, Tensor]) -> dict[str, int]:
+    """Return how many units of each layer are marked."""
+    return {name: int(mark.sum()) for name, mark in marks.items()}

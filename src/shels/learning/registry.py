@@ -1,7 +1,5 @@
 """The ways to learn new classes by name: ours and the rivals', with what each needs and keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -26,6 +24,7 @@ from shels.learning.methods import (
 )
 from shels.learning.protocol import LearningMethod
 
+_Make = Callable[[Any], LearningMethod]
 _SHELS = "Gummadi, Kent, Mendez, Eaton, CoLLAs 2022"
 
 
@@ -43,7 +42,7 @@ class LearnerEntry:
     family: str
     paper: str
     settings: Any
-    make: Callable[[Any], LearningMethod]
+    make: _Make
     detector: str
     standard: bool = False
 
@@ -63,26 +62,20 @@ class LearnerEntry:
         return {each.name: each.default for each in fields(self.settings)}
 
 
-_OURS = (
-    LearnerEntry("Gaussians", "own", "this software", config.Gaussian, gaussian.GaussianMethod, OWN),
-    LearnerEntry("proximal", "own", "this software", config.Proximal, proximal.ProximalMethod, OWN),
-    LearnerEntry("SHELS as printed", "own", _SHELS, config.Penalty, penalty.PenaltyMethod, OWN),
-)
-
-
-def _closed(title: str, paper: str, settings: Any, make: Callable[[Any], LearningMethod]) -> LearnerEntry:
+def _closed(title: str, paper: str, settings: Any, make: _Make) -> LearnerEntry:
     """Return a classifier in closed form on SHELS's features, with a score in closed form beside it."""
     return LearnerEntry(title, "closed-form", paper, settings, make, "mahalanobis-layers")
 
 
-def _standard(
-    title: str, family: str, paper: str, settings: Any, make: Callable[[Any], LearningMethod]
-) -> LearnerEntry:
+def _standard(title: str, family: str, paper: str, settings: Any, make: _Make) -> LearnerEntry:
     """Return a method of an ordinary classifier, whose largest logit tells novel samples."""
     return LearnerEntry(title, family, paper, settings, make, "max-logit", standard=True)
 
 
-_RIVALS = (
+_ENTRIES = (
+    LearnerEntry("Gaussians", "own", "this software", config.Gaussian, gaussian.GaussianMethod, OWN),
+    LearnerEntry("proximal", "own", "this software", config.Proximal, proximal.ProximalMethod, OWN),
+    LearnerEntry("SHELS as printed", "own", _SHELS, config.Penalty, penalty.PenaltyMethod, OWN),
     _closed("MAHA", "Lee, Lee, Lee, Shin, NeurIPS 2018", config.Maha, maha.MahaMethod),
     _closed("SLDA", "Hayes, Kanan, CVPR workshop 2020", config.Slda, slda.SldaMethod),
     _closed("FeCAM", "Goswami et al., NeurIPS 2023", config.Fecam, fecam.FecamMethod),
@@ -95,8 +88,7 @@ _RIVALS = (
     _standard("fine-tuning", "bounds", "–", config.FineTune, fine_tune.FineTuneMethod),
     _standard("joint training", "bounds", "–", config.Joint, joint.JointMethod),
 )
-
-LEARNERS: dict[str, LearnerEntry] = {each.name: each for each in (*_OURS, *_RIVALS)}
+LEARNERS: dict[str, LearnerEntry] = {each.name: each for each in _ENTRIES}
 """Every way to learn new classes by its name."""
 
 

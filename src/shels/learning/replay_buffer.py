@@ -4,8 +4,6 @@ A memory of them holds "samples" (n, ...), inputs as they came; "labels" (n,), i
 training samples so far, kept or not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,7 +14,7 @@ from shels.config import Gdumb, ShelsGdumb
 from shels.data.preparation import fitted
 from shels.data.samples import Samples
 from shels.errors import SettingsError
-from shels.learning.memory import Memory
+from shels.learning.protocol import Memory
 from shels.runtime import generator
 
 NAMES = ("samples", "labels", "seen")

@@ -1,7 +1,5 @@
 """Methods that take a class in by training the network: what they have in common."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -10,42 +8,39 @@ from torch import Tensor
 from shels.config import TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.memory import Memory, prefixed
-from shels.learning.protocol import Accommodated, LearningMethod, NewClass, Requests
+from shels.learning.protocol import Accommodated, LearningMethod, Memory, NewClass, Requests, prefixed
 from shels.model.growth import add_class
 from shels.model.networks import Network
 from shels.runtime import derived_seed
 from shels.training import Fit, Objective, State, TrainingRequest, TrialData, TrialTraining, shels_loss
 
+_NOTHING: State = {}
+
 
 class TrainedMethod(LearningMethod):
     """Training that goes on, on the new class alone, by cross-entropy: forgetting, if nothing is added.
 
-    A subclass adds what holds old classes (`objective`, `state`) and what it remembers, or trains otherwise
+    A subclass adds what holds old classes (`objective`) and what it remembers, or trains otherwise
     by a `take_in` of its own.
     """
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return nothing."""
-        del network, samples, prepare
         return {}
 
     def take_in(self, new: NewClass) -> Requests:
         """Train all weights of the network, a row longer."""
         network = add_class(new.network, new.draw("head"))
-        objective, state = self.objective(new, network), self.state(new, network)
-        fit = yield self.request(new, network, new.labelled, objective, state)
+        fit = yield self.request(new, network, new.labelled, *self.objective(new, network))
         return Accommodated(network, self.updated(new, network), self.report(fit))
 
-    def objective(self, new: NewClass, network: Network) -> Objective:
-        """Return how to train on the new class: as at first, but slower and without SHELS's sparsity."""
-        settings = self.continued(new.training)
-        return Objective(shels_loss(network, settings), settings)
+    def objective(self, new: NewClass, network: Network) -> tuple[Objective, State]:
+        """Return how to train on the new class, and what that needs to know of a trial.
 
-    def state(self, new: NewClass, network: Network) -> State:
-        """Return what that needs to know of a trial."""
-        del new, network
-        return {}
+        As at first, but slower and without SHELS's sparsity.
+        """
+        settings = self.continued(new.training)
+        return Objective(shels_loss(network, settings), settings), {}
 
     def updated(self, new: NewClass, network: Network) -> Memory:
         """Return what is remembered once the network is trained."""
@@ -56,16 +51,11 @@ class TrainedMethod(LearningMethod):
         return replace(slowed(training, self.settings.rate_divisor, self.settings.epochs), alpha=0.0)
 
     def request(
-        self,
-        new: NewClass,
-        network: Network,
-        samples: Samples,
-        objective: Objective,
-        state: State | None = None,
+        self, new: NewClass, network: Network, samples: Samples, objective: Objective, state: State = _NOTHING
     ) -> TrainingRequest:
         """Return the training of a network on samples of which none is held out."""
         seed = derived_seed(new.seed, self.settings.kind, new.position)
-        trial = TrialTraining(network, TrialData.of(samples, None, new.prepare), seed, state or {})
+        trial = TrialTraining(network, TrialData.of(samples, None, new.prepare), seed, state)
         return TrainingRequest(trial, objective.loss, objective.settings, objective.after_step)
 
     def report(self, fit: Fit, **facts: Any) -> dict[str, Any]:

@@ -4,10 +4,7 @@ A. Djurisic, N. Bozanic, A. Ashok, R. Liu: Extremely Simple Activation Shaping f
 Detection, ICLR 2023.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -46,7 +43,7 @@ class Ash(Score):
     Their experiments take 90, of thousands; of the hundreds that SHELS's networks have, that leaves too few.
     """
 
-    name: ClassVar[str] = "ash"
+    name = "ash"
 
     def __post_init__(self) -> None:
         require(0 <= self.share < 100, "share", "0 or more and under 100", self.share)

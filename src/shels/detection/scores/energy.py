@@ -3,10 +3,7 @@
 W. Liu, X. Wang, J. Owens, Y. Li: Energy-based Out-of-distribution Detection, NeurIPS 2020.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -26,7 +23,7 @@ class Energy(Score):
     temperature: float = 1.0
     """T; 1 is the paper's, which found larger ones worse."""
 
-    name: ClassVar[str] = "energy"
+    name = "energy"
 
     def __post_init__(self) -> None:
         require(self.temperature > 0, "temperature", "over 0", self.temperature)

@@ -3,11 +3,6 @@
 L. Liu, Y. Qin: Fast Decision Boundary based Out-of-Distribution Detector, ICML 2024.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -30,27 +25,23 @@ def boundary_distance(logits: Tensor, weight: Tensor) -> Tensor:
     return ((best - logits) / gaps[winner.squeeze(1)]).sum(dim=1) / others
 
 
-@dataclass(frozen=True, eq=False)
 class Fdbd(Score):
     """Score: mean distance to the boundaries over ‖f - mean training feature‖. Stores mean and count.
 
     With a cosine head, features and weights have length 1, so that the boundaries are those of a linear map.
     """
 
-    name: ClassVar[str] = "fdbd"
-    remembers: ClassVar[tuple[str, ...]] = ("count", "mean")
+    name = "fdbd"
+    remembers = ("count", "mean")
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        del labels
         return _mean_of(self.head, views.high)
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
         old, new = self.state, _mean_of(grown, views.high)
         count = old["count"] + new["count"]
-        return {
-            "count": count,
-            "mean": old["mean"] + (new["mean"] - old["mean"]) * (new["count"].double() / count),
-        }
+        mean = old["mean"] + (new["mean"] - old["mean"]) * (new["count"].double() / count)
+        return {"count": count, "mean": mean}
 
     def _scores(self, views: Views) -> Tensor:
         logits, weight = self.head.logits(views.high), self.head.matrix(views.high)

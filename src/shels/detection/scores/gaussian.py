@@ -10,40 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from shels.config import ThresholdRule
-from shels.detection.calibration import Calibration, Verdicts, cross_fitted, no_held_out, padded
-from shels.detection.gaussians import (
-    Discriminant,
-    Distances,
-    Projection,
-    Spread,
-    Sums,
-    log_scales,
-    log_scores,
-    pooled_covariance,
-    shrunk_scale,
-    shrunk_scale_without_each,
-)
+from shels.detection import gaussians, protocol
+from shels.detection.calibration import Calibration, Verdicts, cross_fitted, padded, require_held_out
+from shels.detection.gaussians import Discriminant, Distances, Projection, Spread, Sums
 from shels.detection.head import Head
-from shels.detection.protocol import (
-    Change,
-    Context,
-    Detector,
-    KnownSamples,
-    Labelled,
-    LearnedClass,
-    Places,
-    StoredParts,
-    Tensors,
-    check_views,
-)
+from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass, StoredParts
 from shels.detection.rules import enough_for, threshold, warn_of_few
-from shels.errors import ModelFileError, TrainingError
+from shels.errors import TrainingError
 from shels.model.networks import Views
 
 NEAR = (128, 256)
@@ -85,9 +63,8 @@ class GaussianDetector(Detector):
     common: Tensor
     parts: tuple[Part, ...]
 
-    is_learner: ClassVar[bool] = True
-
-    # Making -----------------------------------------------------------------------------------------------
+    name = "gaussian"
+    is_learner = True
 
     @staticmethod
     def fit(context: Context, training: Labelled) -> GaussianDetector:
@@ -98,7 +75,7 @@ class GaussianDetector(Detector):
         classes = range(int(labels.max()) + 1) if len(labels) else range(0)
         sums = [(Sums.of(rows[0][labels == c]), Sums.of(rows[1][labels == c])) for c in classes]
         near = [[each[v].leading(NEAR[v]) for each in sums] for v in (0, 1)]
-        priors = (pooled_covariance(near[0]), pooled_covariance(near[1]))
+        priors = (gaussians.pooled_covariance(near[0]), gaussians.pooled_covariance(near[1]))
         scale = priors[0].new_tensor([[0.0, 1.0], [0.0, 1.0]])
         none = scale.new_empty(0)
         parts = [Part(c, sums[c], scale, none, scale.new_tensor(0.0)) for c in classes]
@@ -106,17 +83,15 @@ class GaussianDetector(Detector):
 
     def calibrated(self, samples: KnownSamples, names: Sequence[object] | None = None) -> GaussianDetector:
         """Set thresholds on held-out samples alone, each scored by standards in which it had no say."""
-        del names
         features, labels = samples.held_out
-        if not len(features.high):
-            raise no_held_out()
+        require_held_out(features.high)
         predicted, distances = self._nearest(features)
         logs, count, enough = distances.log(), len(self.parts), enough_for(self.rule)
-        scale, scales = log_scales(logs, predicted, labels, count)
+        scale, scales = gaussians.log_scales(logs, predicted, labels, count)
 
         def scored(rest: Tensor, mine: Tensor) -> Tensor:
-            _, without = log_scales(logs[rest], predicted[rest], labels[rest], count)
-            return log_scores(logs[mine], without[predicted[mine]])
+            _, without = gaussians.log_scales(logs[rest], predicted[rest], labels[rest], count)
+            return gaussians.log_scores(logs[mine], without[predicted[mine]])
 
         folds = torch.arange(len(logs), device=logs.device) % min(_FOLDS, len(logs))
         scores = cross_fitted(folds, scored)
@@ -141,49 +116,39 @@ class GaussianDetector(Detector):
         """
         rows = self._rows(features)
         sums = Sums.of(rows[0]), Sums.of(rows[1])
-        spreads = [_spread(each, prior) for each, prior in zip(sums, self.priors, strict=True)]
+        spreads = [Spread.of(each, prior) for each, prior in zip(sums, self.priors, strict=True)]
         logs = torch.stack(
             [each.left_out(row[:, : len(each.mean)]) for each, row in zip(spreads, rows, strict=True)], dim=1
         )
         logs = logs.clamp(min=1e-12).log()
-        scores = log_scores(logs, shrunk_scale_without_each(logs, self.scale))
+        scores = gaussians.log_scores(logs, gaussians.shrunk_scale_without_each(logs, self.scale))
         if len(scores) < enough_for(self.rule):
             scores = torch.cat([scores, self.common])
         limit = threshold(self.rule, scores, scores)
-        part = Part(owner, sums, shrunk_scale(logs, self.scale, prior=0), scores.sort().values, limit)
+        part = Part(
+            owner, sums, gaussians.shrunk_scale(logs, self.scale, prior=0), scores.sort().values, limit
+        )
         return replace(self, parts=(*self.parts, part))
 
     def without_class(self, position: int, head: Head | None = None) -> GaussianDetector:
         """Forget one class."""
-        del head
-        stays = [c for c in range(self.classes) if c != position]
-        return self._moved({old: new for new, old in enumerate(stays)})
+        return self._moved(self._places_without(position))
 
     def merged(self, position: int, into: int) -> GaussianDetector:
         """Count all of one class as another; each keeps its own Gaussian."""
-        stays = [c for c in range(self.classes) if c != position]
-        places = {old: new for new, old in enumerate(stays)}
+        places = self._places_without(position)
         return self._moved(places | {position: places[into]})
+
+    def _places_without(self, position: int) -> dict[int, int]:
+        stays = [c for c in range(self.classes) if c != position]
+        return {old: new for new, old in enumerate(stays)}
 
     def _moved(self, places: dict[int, int]) -> GaussianDetector:
         parts = [replace(part, owner=places[part.owner]) for part in self.parts if part.owner in places]
         return replace(self, parts=tuple(parts))
 
-    def check(self, change: Change, learner: str) -> None:
+    def check(self, change: protocol.Change, learner: str) -> None:
         """Refuse nothing: sums can be dropped and joined exactly."""
-        del change, learner
-
-    # Deciding ---------------------------------------------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        """What the registry calls it."""
-        return "gaussian"
-
-    @property
-    def thresholds_are_of(self) -> str:
-        """Which scores a rule on a class's own scores takes, in words."""
-        return "score over held-out samples"
 
     @property
     def classes(self) -> int:
@@ -213,15 +178,15 @@ class GaussianDetector(Detector):
     def verdicts(self, features: Views) -> Verdicts:
         """Decide for each sample by the distance to its class; nothing here waits for a GPU."""
         part, distances = self._nearest(features)
-        score = log_scores(distances.log(), self._scales[part]).float()
+        score = gaussians.log_scores(distances.log(), self._scales[part]).float()
         calibration = self._calibration
         limits, unlikely = calibration.thresholds[part], calibration.p_values(score, part)
         return Verdicts(self._owners[part], score, limits, unlikely)
 
-    def places(self, features: Views) -> Places:
+    def places(self, features: Views) -> protocol.Places:
         """Find where samples and classes lie in the spread of the classes known at `fit`."""
         rows, means = self._whitened(features)
-        return Places(rows, means, torch.cdist(rows, means).argmin(dim=1))
+        return protocol.Places(rows, means, torch.cdist(rows, means).argmin(dim=1))
 
     def clustering_rows(self, features: Views) -> Tensor:
         """Give shared features in which the known classes spread alike in all directions: (n, r)."""
@@ -237,7 +202,7 @@ class GaussianDetector(Detector):
         return white[0].float(), white[1].float()
 
     def _rows(self, features: Views) -> tuple[Tensor, Tensor]:
-        check_views(features, len(self.projections[1].centre), self.width)
+        protocol.check_views(features, len(self.projections[1].centre), self.width)
         return self.projections[0](features.shared), self.projections[1](features.high)
 
     def _nearest(self, features: Views) -> tuple[Tensor, Tensor]:
@@ -245,10 +210,8 @@ class GaussianDetector(Detector):
         rows = self._rows(features)
         part = self._discriminant(rows[0]).argmax(dim=1)
         pairs = zip(self._distances, rows, strict=True)
-        found = torch.stack([each(row[:, : each.width], part) for each, row in pairs], dim=1)
+        found = torch.stack([each(row, part) for each, row in pairs], dim=1)
         return part, found.nan_to_num(nan=torch.inf, posinf=torch.inf).clamp(min=1e-12)
-
-    # Made when first needed -------------------------------------------------------------------------------
 
     @cached_property
     def _discriminant(self) -> Discriminant:
@@ -258,10 +221,8 @@ class GaussianDetector(Detector):
 
     @cached_property
     def _distances(self) -> list[Distances]:
-        return [
-            Distances.of([_spread(part.sums[view], self.priors[view]) for part in self.parts])
-            for view in (0, 1)
-        ]
+        spreads = [[Spread.of(part.sums[v], self.priors[v]) for part in self.parts] for v in (0, 1)]
+        return [Distances.of(each) for each in spreads]
 
     @cached_property
     def _owners(self) -> Tensor:
@@ -276,16 +237,13 @@ class GaussianDetector(Detector):
         limits = torch.stack([part.threshold for part in self.parts]).float()
         return Calibration(limits, padded([part.calibration.float() for part in self.parts]))
 
-    # Storing ----------------------------------------------------------------------------------------------
-
     def tensors(self) -> StoredParts:
         """Give thresholds and scores, the projections, and the sums of each Gaussian."""
         changing = {"owners": torch.tensor([part.owner for part in self.parts])}
         for place, part in enumerate(self.parts):
             numbers = {"usual": part.scale, "calibration": part.calibration, "threshold": part.threshold}
-            changing |= {
-                f"{place}/{name}": value.clone() for name, value in numbers.items()
-            }  # views of others
+            for name, value in numbers.items():
+                changing[f"{place}/{name}"] = value.clone()  # it may be a view of others
         fixed = {"usual": self.scale, "common": self.common, "width": torch.tensor(self.width)}
         for view, projection, prior in zip(_VIEWS, self.projections, self.priors, strict=True):
             fixed |= {f"{view}/centre": projection.centre, f"{view}/directions": projection.directions}
@@ -294,44 +252,31 @@ class GaussianDetector(Detector):
 
     @staticmethod
     def load(context: Context, parts: StoredParts) -> GaussianDetector:
-        """Make the detector that `tensors` came from."""
+        """Make the detector that `tensors` came from; that they fit is checked where files are read."""
         changing, fixed, sums = parts.to(context.head.weight.device)
-        owners = changing["owners"].tolist()
-        if len(owners) != len(sums):
-            raise ModelFileError(f"the detector file: {len(owners)} classes, but {len(sums)} files of sums")
-        if sorted(set(owners)) != list(range(len(context.classes))):
-            raise ModelFileError(f"the detector file does not fit the classes {list(context.classes)}")
         projections = [Projection(fixed[f"{view}/centre"], fixed[f"{view}/directions"]) for view in _VIEWS]
-        made = GaussianDetector(
+        return GaussianDetector(
             rule=context.rule,
             width=int(fixed["width"]),
             projections=(projections[0], projections[1]),
             priors=(fixed["shared/prior"], fixed["high/prior"]),
             scale=fixed["usual"],
             common=fixed["common"],
-            parts=tuple(_part(owner, at, changing, sums[at]) for at, owner in enumerate(owners)),
+            parts=tuple(
+                _part(owner, at, changing, sums[at]) for at, owner in enumerate(changing["owners"].tolist())
+            ),
         )
-        for view in (0, 1):
-            columns = projections[view].directions.shape[1]
-            shapes = {part.sums[view].scatter.shape for part in made.parts}
-            if len(made.priors[view]) > columns or shapes != {(columns, columns)}:
-                raise ModelFileError(f"the detector files: the sums do not fit {columns} directions")
-        return made
 
 
-def _sums_tensors(part: Part) -> Tensors:
-    out: Tensors = {}
+def _sums_tensors(part: Part) -> protocol.Tensors:
+    out: protocol.Tensors = {}
     for view, sums in zip(_VIEWS, part.sums, strict=True):
         out |= {f"{view}/count": torch.tensor(sums.count), f"{view}/mean": sums.mean}
         out[f"{view}/scatter"] = sums.scatter
     return out
 
 
-def _part(owner: int, at: int, changing: Tensors, sums: Tensors) -> Part:
+def _part(owner: int, at: int, changing: protocol.Tensors, sums: protocol.Tensors) -> Part:
     pair = [Sums(int(sums[f"{v}/count"]), sums[f"{v}/mean"], sums[f"{v}/scatter"]) for v in _VIEWS]
     numbers = (changing[f"{at}/{name}"] for name in ("usual", "calibration", "threshold"))
     return Part(owner, (pair[0], pair[1]), *numbers)
-
-
-def _spread(sums: Sums, prior: Tensor) -> Spread:
-    return Spread.of(sums.leading(len(prior)), prior)

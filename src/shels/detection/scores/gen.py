@@ -4,10 +4,7 @@ X. Liu, Y. Lochman, C. Zach: GEN: Pushing the Limits of Softmax-Based Out-of-Dis
 CVPR 2023.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -30,7 +27,7 @@ class Gen(Score):
     top: int = 100
     """M, how many of the largest probabilities count; the paper's for 1000 classes, so all of fewer."""
 
-    name: ClassVar[str] = "gen"
+    name = "gen"
 
     def __post_init__(self) -> None:
         require(0 < self.gamma < 1, "gamma", "over 0 and under 1", self.gamma)

@@ -3,11 +3,8 @@
 Y. Sun, Y. Ming, X. Zhu, Y. Li: Out-of-Distribution Detection with Deep Nearest Neighbors, ICML 2022.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,9 +38,9 @@ class Knn(Score):
     None takes 1 in 1000 of the stored samples: the paper's 50 of CIFAR10's 50,000, near its 1000 of ImageNet.
     """
 
-    name: ClassVar[str] = "knn"
-    remembers: ClassVar[tuple[str, ...]] = ("bank",)
-    reads_head: ClassVar[bool] = False
+    name = "knn"
+    remembers = ("bank",)
+    reads_head = False
 
     def __post_init__(self) -> None:
         require(self.k is None or self.k >= 1, "k", "1 or more", self.k)
@@ -55,11 +52,9 @@ class Knn(Score):
         return max(1, round(stored / 1000)) if self.k is None else min(self.k, stored)
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        del labels
         return {"bank": unit(views.high).float()}
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
-        del grown
         return {"bank": torch.cat([self.state["bank"], unit(views.high).float()])}
 
     def _scores(self, views: Views) -> Tensor:

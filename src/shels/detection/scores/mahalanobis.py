@@ -2,15 +2,13 @@
 
 K. Lee, K. Lee, H. Lee, J. Shin: A Simple Unified Framework for Detecting Out-of-Distribution Samples and
 Adversarial Attacks, NeurIPS 2018. Without its perturbation of inputs and without weights tuned on novel
-samples: both need novel data.
+samples: both need novel data. Relative to all classes as one: J. Ren, S. Fort, J. Liu, A. Guha Roy, S. Padhy,
+B. Lakshminarayanan: A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection, ICML workshop on
+uncertainty and robustness in deep learning 2021.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,35 +21,50 @@ from shels.model.networks import Views
 _LAYERS = ("shared", "high")
 
 
-@dataclass(frozen=True, eq=False)
 class Mahalanobis(Score):
     """Score: -min_c (f - μ_c)ᵀ Σ⁻¹ (f - μ_c) on the high-level features. Stores means and Σ.
 
     Σ = 1/n Σ_i (f_i - μ_yi)(f_i - μ_yi)ᵀ over the classes known at `fit`; later ones add their means.
     """
 
-    name: ClassVar[str] = "mahalanobis"
-    remembers: ClassVar[tuple[str, ...]] = gaussian.REMEMBERED
-    reads_head: ClassVar[bool] = False
+    name = "mahalanobis"
+    remembers = gaussian.REMEMBERED
+    reads_head = False
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
         return gaussian.first_classes(views.high, labels)
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
-        del grown
         return gaussian.with_mean(self.state, views.high)
 
     def _scores(self, views: Views) -> Tensor:
-        return -gaussian.squared_distances(views.high, gaussian.all_means(self.state), self._white).amin(
-            dim=1
-        )
+        return _score(views.high, self.state, self._white)
 
     @cached_property
     def _white(self) -> Tensor:
         return gaussian.whitening(gaussian.within(self.state))
 
 
-@dataclass(frozen=True, eq=False)
+class RelativeMahalanobis(Mahalanobis):
+    """Score: -min_c (d_c - d_0) on the high-level features, so that what all samples differ in cancels out.
+
+    d_c: squared distance to a class's mean in the spread within classes; d_0: to the mean of all samples in
+    their spread. Stores what Mahalanobis does, from which the Gaussian of all samples follows exactly. Later
+    classes add means and leave both spreads as they are.
+    """
+
+    name = "relative-mahalanobis"
+
+    def _scores(self, views: Views) -> Tensor:
+        centre = gaussian.centre(self.state).unsqueeze(0)
+        of_all = gaussian.squared_distances(views.high, centre, self._white_overall)
+        return of_all.squeeze(1) + super()._scores(views)
+
+    @cached_property
+    def _white_overall(self) -> Tensor:
+        return gaussian.whitening(gaussian.overall(self.state))
+
+
 class MahalanobisLayers(Score):
     """Score: the Mahalanobis scores on shared and on high-level features, each standardised, added up.
 
@@ -61,13 +74,10 @@ class MahalanobisLayers(Score):
     The paper averages feature maps over space; the shared features keep their places.
     """
 
-    name: ClassVar[str] = "mahalanobis-layers"
-    remembers: ClassVar[tuple[str, ...]] = (
-        *(f"{layer}/{part}" for layer in _LAYERS for part in gaussian.REMEMBERED),
-        "usual",
-    )
-    reads_head: ClassVar[bool] = False
-    reads_shared: ClassVar[bool] = True
+    name = "mahalanobis-layers"
+    remembers = (*(f"{layer}/{part}" for layer in _LAYERS for part in gaussian.REMEMBERED), "usual")
+    reads_head = False
+    reads_shared = True
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
         sums = [gaussian.first_classes(rows, labels) for rows in views]
@@ -76,7 +86,6 @@ class MahalanobisLayers(Score):
         return _named(sums) | {"usual": torch.stack([raw.mean(dim=0), raw.std(dim=0, correction=0)])}
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
-        del grown
         pairs = zip(self._sums, views, strict=True)
         return self.state | _named([gaussian.with_mean(sums, rows) for sums, rows in pairs])
 
@@ -97,13 +106,15 @@ class MahalanobisLayers(Score):
         return [gaussian.whitening(gaussian.within(sums)) for sums in self._sums]
 
 
+def _score(rows: Tensor, sums: Tensors, white: Tensor) -> Tensor:
+    """Minus the squared distance of each row to the nearest mean: (n, d) -> (n,)."""
+    return -gaussian.squared_distances(rows, gaussian.all_means(sums), white).amin(dim=1)
+
+
 def _layer_scores(views: Views, sums: Sequence[Tensors], whites: Sequence[Tensor]) -> Tensor:
     """Return the score on each layer: (n, 2)."""
-    near = [
-        gaussian.squared_distances(rows.double(), gaussian.all_means(each), white).amin(dim=1)
-        for rows, each, white in zip(views, sums, whites, strict=True)
-    ]
-    return -torch.stack(near, dim=1)
+    layers = zip(views, sums, whites, strict=True)
+    return torch.stack([_score(rows.double(), each, white) for rows, each, white in layers], dim=1)
 
 
 def _named(sums: Sequence[Tensors]) -> Tensors:

@@ -4,23 +4,17 @@ D. Hendrycks, S. Basart, M. Mazeika, A. Zou, J. Kwon, M. Mostajabi, J. Steinhard
 Out-of-Distribution Detection for Real-World Settings, ICML 2022.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 from torch import Tensor
 
 from shels.detection.score import Score
 from shels.model.networks import Views
 
 
-@dataclass(frozen=True, eq=False)
 class MaxLogit(Score):
     """Score: max_c l_c; with a cosine head, the largest cosine. Stores nothing."""
 
-    name: ClassVar[str] = "max-logit"
-    reads_one_row: ClassVar[bool] = True
+    name = "max-logit"
+    reads_one_row = True
 
     def _scores(self, views: Views) -> Tensor:
         return self.head.logits(views.high).amax(dim=1)

@@ -4,27 +4,16 @@ D. Hendrycks, K. Gimpel: A Baseline for Detecting Misclassified and Out-of-Distr
 Networks, ICLR 2017.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 from torch import Tensor
 
 from shels.detection.score import Score
 from shels.model.networks import Views
 
 
-def max_probability(logits: Tensor) -> Tensor:
-    """Return max_c softmax(l)_c: (n, classes) -> (n,)."""
-    return logits.softmax(dim=1).amax(dim=1)
-
-
-@dataclass(frozen=True, eq=False)
 class Msp(Score):
-    """Score: the probability of the predicted class. Stores nothing."""
+    """Score: max_c softmax(l)_c, the probability of the predicted class. Stores nothing."""
 
-    name: ClassVar[str] = "msp"
+    name = "msp"
 
     def _scores(self, views: Views) -> Tensor:
-        return max_probability(self.head.logits(views.high))
+        return self.head.logits(views.high).softmax(dim=1).amax(dim=1)

@@ -5,12 +5,9 @@ Networks, ICLR 2018. The step's size is chosen on known samples alone, as Y.-C. 
 propose (Generalized ODIN, CVPR 2020): the one at which held-out known samples are most familiar on average.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -35,8 +32,8 @@ class Odin(Score):
     temperature: float = 1000.0
     """T, the paper's."""
 
-    name: ClassVar[str] = "odin"
-    reads_inputs: ClassVar[bool] = True
+    name = "odin"
+    reads_inputs = True
 
     def __post_init__(self) -> None:
         require(self.temperature > 0, "temperature", "over 0", self.temperature)

@@ -3,11 +3,8 @@
 A. Bendale, T. Boult: Towards Open Set Deep Networks, CVPR 2016.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -65,11 +62,9 @@ class OpenMax(Score):
     alpha: int = 10
     """α, how many of the largest logits are lowered; the paper's, or all of fewer classes."""
 
-    name: ClassVar[str] = "openmax"
-    remembers: ClassVar[tuple[str, ...]] = ("means", "shapes", "scales")
-    cannot_grow: ClassVar[str] = (
-        "the old classes' mean logits have no value for the new class without their samples"
-    )
+    name = "openmax"
+    remembers = ("means", "shapes", "scales")
+    cannot_grow = "the old classes' mean logits have no value for the new class without their samples"
 
     def __post_init__(self) -> None:
         require(self.tail >= 2, "tail", "2 or more", self.tail)
@@ -78,11 +73,11 @@ class OpenMax(Score):
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
         logits = in_chunks(lambda part: self.head.logits(part.high), views)
         right = logits.argmax(dim=1) == labels
-        groups = [_chosen(logits, labels == c, right) for c in range(self.head.classes)]
+        marks = [labels == c for c in range(self.head.classes)]
+        groups = [logits[mine & right if bool((mine & right).any()) else mine] for mine in marks]
         means = torch.stack([group.mean(dim=0) for group in groups])
-        gaps = [
-            torch.linalg.vector_norm(group - mean, dim=1) for group, mean in zip(groups, means, strict=True)
-        ]
+        pairs = zip(groups, means, strict=True)
+        gaps = [torch.linalg.vector_norm(group - mean, dim=1) for group, mean in pairs]
         common = weibull(self._farthest(torch.cat(gaps))) or (1.0, 1.0)
         fits = means.new_tensor([weibull(self._farthest(gap)) or common for gap in gaps])
         return {"means": means, "shapes": fits[:, 0].clone(), "scales": fits[:, 1].clone()}
@@ -95,7 +90,3 @@ class OpenMax(Score):
         gaps = torch.cdist(logits, self.state["means"], compute_mode="donot_use_mm_for_euclid_dist")
         extremeness = -torch.expm1(-((gaps / self.state["scales"]) ** self.state["shapes"]))
         return known_probability(logits, extremeness, self.alpha)
-
-
-def _chosen(logits: Tensor, mine: Tensor, right: Tensor) -> Tensor:
-    return logits[mine & right] if bool((mine & right).any()) else logits[mine]

@@ -3,10 +3,7 @@
 Y. Sun, C. Guo, Y. Li: ReAct: Out-of-distribution Detection with Rectified Activations, NeurIPS 2021.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -39,17 +36,14 @@ class React(Score):
     share: float = 90.0
     """Percentile at which features are clipped; the paper's."""
 
-    name: ClassVar[str] = "react"
-    remembers: ClassVar[tuple[str, ...]] = ("clip",)
-    cannot_grow: ClassVar[str] = (
-        "its clip is a percentile of all training features, and the old ones are gone"
-    )
+    name = "react"
+    remembers = ("clip",)
+    cannot_grow = "its clip is a percentile of all training features, and the old ones are gone"
 
     def __post_init__(self) -> None:
         require(0 < self.share <= 100, "share", "over 0 and at most 100", self.share)
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        del labels
         clip, firing = percentile(views.high, self.share), views.high[views.high > 0]
         return {"clip": clip if clip > 0 or not len(firing) else percentile(firing, self.share)}
 

@@ -4,11 +4,6 @@ I. Gummadi, C. Kent, J. Mendez, E. Eaton: SHELS: Exclusive Feature Sets for Nove
 Learning Without Class Boundaries, CoLLAs 2022.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 from torch import Tensor
 
 from shels.detection.score import Score
@@ -27,12 +22,11 @@ def class_scores(features: Tensor, weights: Tensor) -> Tensor:
     return features @ weights.T
 
 
-@dataclass(frozen=True, eq=False)
 class Shels(Score):
     """Score: max_c w_c · f, whatever the head. Stores nothing. The same products can name classes."""
 
-    name: ClassVar[str] = "shels"
-    reads_one_row: ClassVar[bool] = True
+    name = "shels"
+    reads_one_row = True
 
     def class_scores(self, views: Views) -> Tensor:
         """Score each class, by which SHELS names it: (n, classes)."""

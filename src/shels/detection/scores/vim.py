@@ -3,15 +3,11 @@
 H. Wang, Z. Li, L. Feng, W. Zhang: ViM: Out-Of-Distribution with Virtual-logit Matching, CVPR 2022.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from shels.detection.head import Head
 from shels.detection.score import Score, Tensors, in_chunks, require
 from shels.detection.scores.energy import negative_energy
 from shels.model.networks import Views
@@ -43,9 +39,9 @@ class Vim(Score):
     dimension: int | None = None
     """Main directions taken out; None follows the paper's rule on the directions that training uses."""
 
-    name: ClassVar[str] = "vim"
-    remembers: ClassVar[tuple[str, ...]] = ("origin", "residual", "alpha")
-    cannot_grow: ClassVar[str] = (
+    name = "vim"
+    remembers = ("origin", "residual", "alpha")
+    cannot_grow = (
         "the scale of its virtual logit is a mean over all training samples, and the old ones are gone"
     )
 
@@ -53,12 +49,11 @@ class Vim(Score):
         require(self.dimension is None or self.dimension >= 1, "dimension", "1 or more", self.dimension)
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
-        del labels
-        origin = _origin(self.head)
+        like = self.head.weight.new_empty(0, dtype=torch.float64)
+        origin: Tensor = -(torch.linalg.pinv(self.head.matrix(like)) @ self.head.offsets(like))
         residual = self._residual(views, origin)
-        largest, whole, left = in_chunks(lambda part: self._sizes(part.high, origin, residual), views).mean(
-            dim=0
-        )
+        sizes = in_chunks(lambda part: self._sizes(part.high, origin, residual), views)
+        largest, whole, left = sizes.mean(dim=0)
         alpha = largest / left.maximum(1e-6 * whole).clamp(min=1e-12)  # finite where nothing is left
         return {"origin": origin, "residual": residual, "alpha": alpha}
 
@@ -84,12 +79,6 @@ class Vim(Score):
         rows = self.head.rows(views.high) - self.state["origin"]
         virtual = self.state["alpha"] * _length(rows @ self.state["residual"])
         return negative_energy(self.head.logits(views.high)) - virtual
-
-
-def _origin(head: Head) -> Tensor:
-    like = head.weight.new_empty(0, dtype=torch.float64)
-    origin: Tensor = -(torch.linalg.pinv(head.matrix(like)) @ head.offsets(like))
-    return origin
 
 
 def _length(rows: Tensor) -> Tensor:

@@ -11,11 +11,9 @@ flattened, each position is a node of its own; theirs are as important as their 
 cleared when its first new class comes, which is when a method may first change it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +21,8 @@ from torch import Tensor, nn
 from shels.config import AgsCl, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.memory import Memory, counts, prefixed, under
 from shels.learning.methods.penalty import masked, transfer_masks
-from shels.learning.protocol import Accommodated, NewClass, Requests, Stores, batches
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, batches, counts, prefixed, under
 from shels.learning.trained import TrainedMethod, weights_before
 from shels.model.activations import WeightLayer, importance, total_sums, weight_layers
 from shels.model.growth import add_class, copied
@@ -127,13 +124,11 @@ def cleared(network: Network, unused: Mapping[str, Tensor], refresh: float, draw
     return out
 
 
-@dataclass(frozen=True)
 class AgsClMethod(TrainedMethod):
     """AGS-CL with a single head; what it remembers is each node's importance, and how many classes came."""
 
     settings: AgsCl
-
-    stores: ClassVar[Stores] = "statistics"
+    stores = "statistics"
 
     def initial(self, network: Network, training: TrainingSettings) -> Objective:
         """Return cross-entropy, with the sparsity of all nodes in proximal steps."""
@@ -162,28 +157,20 @@ class AgsClMethod(TrainedMethod):
         settings = self.continued(new.training)
         steps = proximal_steps(network, self.settings, settings.optimiser.learning_rate)
         objective = Objective(shels_loss(network, settings), settings, steps)
-        fit = yield self.request(new, network, new.labelled, objective, held_state(network, memory))
-        after = self._faded(memory, self.remember(network, new.samples, new.prepare))
+        shapes = {name: value.shape for name, value in network.named_parameters()}
+        masks = transfer_masks(weight_layers(network)[:-1], unused, shapes)
+        lessons = memory.pop(_LESSONS)
+        state = memory | weights_before(network) | prefixed("mask/", masks)
+        fit = yield self.request(new, network, new.labelled, objective, state)
+        more = self.remember(network, new.samples, new.prepare)  # Ω = η · Ω before + Ω on the new class
+        after = {name: self.settings.decay * value + more[name] for name, value in memory.items()}
+        after[_LESSONS] = lessons + 1
         left = unused_nodes(after)
         ready = cleared(network, left, self.settings.refresh, new.draw("nodes"))
         free = {"before": counts(unused), "after": counts(left)}
         return Accommodated(ready, after, self.report(fit, free_units=free))
 
-    def _faded(self, memory: Memory, new: Memory) -> Memory:
-        """Return the memory with a class more: Ω = η · Ω before + Ω on the new class."""
-        decay = self.settings.decay
-        out = {name: decay * value + new[name] for name, value in memory.items() if name != _LESSONS}
-        return out | {_LESSONS: memory[_LESSONS] + 1}
-
 
 def unused_nodes(memory: Memory) -> dict[str, Tensor]:
     """Return which nodes no class has ever fired, by unit layer."""
     return {name: value == 0 for name, value in under(_IMPORTANCE, memory).items()}
-
-
-def held_state(network: Network, memory: Memory) -> dict[str, Tensor]:
-    """Return what those steps need: the weights, each node's importance and the masks."""
-    shapes = {name: value.shape for name, value in network.named_parameters()}
-    masks = transfer_masks(weight_layers(network)[:-1], unused_nodes(memory), shapes)
-    importances = {name: value for name, value in memory.items() if name != _LESSONS}
-    return importances | weights_before(network) | prefixed("mask/", masks)

@@ -9,11 +9,7 @@ class is free. The Fisher information is that of the network's own answers: labe
 predicts, not taken from the data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -22,8 +18,7 @@ from torch import Tensor
 from shels.config import Ewc, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.memory import Memory, prefixed, under
-from shels.learning.protocol import NewClass, Stores
+from shels.learning.protocol import Memory, NewClass, prefixed, under
 from shels.learning.trained import TrainedMethod, weights_before
 from shels.model.networks import Network
 from shels.runtime import generator
@@ -104,26 +99,21 @@ def widened(information: Memory, params: Mapping[str, Tensor]) -> Memory:
     return out
 
 
-@dataclass(frozen=True)
 class EwcMethod(TrainedMethod):
     """Elastic weight consolidation; what it remembers is a number for each weight."""
 
     settings: Ewc
-
-    stores: ClassVar[Stores] = "statistics"
+    stores = "statistics"
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the Fisher diagonal of what the network was just trained on."""
         return prefixed(_FISHER, fisher(network, samples, prepare, self.settings.samples))
 
-    def objective(self, new: NewClass, network: Network) -> Objective:
-        """Return cross-entropy under the penalty."""
+    def objective(self, new: NewClass, network: Network) -> tuple[Objective, State]:
+        """Return cross-entropy under the penalty, the Fisher diagonal and the anchor."""
         settings = self.continued(new.training)
-        return Objective(ewc_loss(network, settings, self.settings.strength), settings)
-
-    def state(self, new: NewClass, network: Network) -> State:
-        """Return the Fisher diagonal and the anchor."""
-        return widened(new.remembered, dict(network.named_parameters())) | weights_before(network)
+        state = widened(new.remembered, dict(network.named_parameters())) | weights_before(network)
+        return Objective(ewc_loss(network, settings, self.settings.strength), settings), state
 
     def updated(self, new: NewClass, network: Network) -> Memory:
         """Return the Fisher diagonal with that of the new class added."""

@@ -10,17 +10,14 @@ correlations takes the place of a pseudo-inverse; and these scores name classes 
 once a class was taken in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from shels.config import Fecam
 from shels.learning.closed_form import ClosedForm
-from shels.learning.memory import Memory
+from shels.learning.protocol import Memory
 from shels.model.head import unit
 
 _FLOOR = 1e-5
@@ -57,7 +54,6 @@ def whitening(covariance: Tensor, shrinkage: float) -> Tensor:
     return white.T.float().contiguous()
 
 
-@dataclass(frozen=True)
 class FecamMethod(ClosedForm):
     """Score: minus the squared distance of features from a class's prototype, by the class's correlations.
 
@@ -73,9 +69,8 @@ class FecamMethod(ClosedForm):
 
     def grown(self, memory: Memory, rows: Tensor) -> Memory:
         """Return both with one class more."""
-        return {
-            name: torch.cat([memory[name], value.unsqueeze(0)]) for name, value in self._class(rows).items()
-        }
+        new = self._class(rows)
+        return {name: torch.cat([memory[name], value.unsqueeze(0)]) for name, value in new.items()}
 
     def without(self, memory: Memory, position: int) -> Memory:
         """Return both without one class's."""
@@ -86,7 +81,13 @@ class FecamMethod(ClosedForm):
         """Return what gives rows minus their squared distances, class by class."""
         prototypes = unit(tukey(memory["mean"], self.settings.power))
         whites = [whitening(each, self.settings.shrinkage) for each in memory["covariance"]]
-        return lambda rows: -self._distances(rows, prototypes, whites)
+
+        def score(rows: Tensor) -> Tensor:
+            shaped = unit(tukey(rows, self.settings.power))
+            pairs = zip(prototypes, whites, strict=True)
+            return -torch.stack([((shaped - c) @ white).square().sum(dim=1) for c, white in pairs], dim=1)
+
+        return score
 
     def _class(self, rows: Tensor) -> Memory:
         """Return mean (d,) and covariance (d, d) of one class."""
@@ -95,9 +96,3 @@ class FecamMethod(ClosedForm):
         centred = shaped - shaped.mean(dim=0)
         covariance = centred.T @ centred / max(len(rows) - 1, 1)
         return {"mean": mean.float(), "covariance": covariance.float()}
-
-    def _distances(self, rows: Tensor, prototypes: Tensor, whites: list[Tensor]) -> Tensor:
-        """Return squared distances: rows (n, d) -> (n, classes)."""
-        shaped = unit(tukey(rows, self.settings.power))
-        pairs = zip(prototypes, whites, strict=True)
-        return torch.stack([((shaped - each) @ white).square().sum(dim=1) for each, white in pairs], dim=1)

@@ -3,10 +3,7 @@
 This is how the Gaussian detector names classes, by itself, for other scores to judge novelty beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,13 +11,12 @@ from torch import Tensor
 from shels.config import Gaussian
 from shels.detection.gaussians import Discriminant, Projection, Sums
 from shels.learning.closed_form import ClosedForm
-from shels.learning.memory import Memory
+from shels.learning.protocol import Memory
 from shels.model.networks import Views
 
 _SUMS = ("count", "mean", "scatter")
 
 
-@dataclass(frozen=True)
 class GaussianMethod(ClosedForm):
     """A class is its count, mean and scatter along the main directions of the first classes."""
 

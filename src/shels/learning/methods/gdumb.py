@@ -11,11 +11,6 @@ restarts follow the warm-up at once, where the original's come an epoch later; C
 itself in reverse order, which is as random as its order is. Training data is not augmented in any other way.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -23,8 +18,7 @@ from shels.config import Gdumb, TrainingSettings, WarmRestarts
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import SettingsError
-from shels.learning.memory import Memory
-from shels.learning.protocol import Accommodated, NewClass, Requests, Stores
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests
 from shels.learning.replay_buffer import begun, buffered_samples, extended, room
 from shels.learning.trained import TrainedMethod
 from shels.model.growth import add_class, fresh
@@ -87,17 +81,14 @@ def cutmix_loss(network: Network, chance: float) -> Loss:
     return loss
 
 
-@dataclass(frozen=True)
 class GdumbMethod(TrainedMethod):
     """Training on a small balanced memory; what it remembers are the samples in it."""
 
     settings: Gdumb
-
-    stores: ClassVar[Stores] = "old data"
+    stores = "old data"
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return as many samples of each class, drawn at random."""
-        del network, prepare
         return begun(self.settings, samples)
 
     def check(self, shape: tuple[int, ...], classes: int) -> None:
@@ -114,21 +105,14 @@ class GdumbMethod(TrainedMethod):
         samples = new.labelled.to(new.network.head.weight.device)
         memory = extended(self.settings, new.remembered, samples, new.draw("memory"))
         known = buffered_samples(memory, new.position + 1)
-        network = self._started(new.network, new.draw("start"))
-        settings = self._training()
-        objective = Objective(self._loss(network, settings), settings)
-        fit = yield self.request(new, network, known, objective)
-        return Accommodated(network, memory, self.report(fit, memory=len(known)))
-
-    def _started(self, network: Network, draw: torch.Generator) -> Network:
         if self.settings.start == "warm":
-            return add_class(network, draw)
-        return fresh(network, len(network.head.weight) + 1, draw)
-
-    def _loss(self, network: Network, settings: TrainingSettings) -> Loss:
-        if self.settings.cutmix:
-            return cutmix_loss(network, self.settings.cutmix)
-        return shels_loss(network, settings)
+            network = add_class(new.network, new.draw("start"))
+        else:
+            network = fresh(new.network, new.position + 1, new.draw("start"))
+        settings, mixed = self._training(), self.settings.cutmix
+        loss = cutmix_loss(network, mixed) if mixed else shels_loss(network, settings)
+        fit = yield self.request(new, network, known, Objective(loss, settings))
+        return Accommodated(network, memory, self.report(fit, memory=len(known)))
 
     def _training(self) -> TrainingSettings:
         settings = self.settings

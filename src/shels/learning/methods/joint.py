@@ -7,16 +7,12 @@ What differs from the first training: nothing is held out, so the weights kept a
 drawn afresh also where the first one began from pretrained weights, which are not kept anywhere.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 from shels.config import Joint
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.memory import Memory
-from shels.learning.protocol import Accommodated, NewClass, Requests, Stores
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests
 from shels.learning.replay_buffer import as_memory, joined
 from shels.learning.trained import TrainedMethod
 from shels.model.growth import fresh
@@ -24,17 +20,14 @@ from shels.model.networks import Network
 from shels.training import Objective, shels_loss
 
 
-@dataclass(frozen=True)
 class JointMethod(TrainedMethod):
     """Training afresh on everything; what it remembers are all samples."""
 
     settings: Joint
-
-    stores: ClassVar[Stores] = "old data"
+    stores = "old data"
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return all samples."""
-        del network, prepare
         samples.require_every_class()
         return as_memory(samples, len(samples))
 

@@ -8,17 +8,11 @@ softmax over all of them. The paper first trains the new head by itself and adds
 weights are trained from the start, as every rival trains.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from shels.config import Lwf
-from shels.learning.memory import under
-from shels.learning.protocol import NewClass, Stores
+from shels.learning.protocol import NewClass, under
 from shels.learning.trained import TrainedMethod, weights_before
 from shels.model.growth import copied
 from shels.model.networks import Network
@@ -51,21 +45,14 @@ def lwf_loss(network: Network, teacher: Network, strength: float, temperature: f
     return loss
 
 
-@dataclass(frozen=True)
 class LwfMethod(TrainedMethod):
     """Training on the new class and on the old network's answers; it remembers nothing else."""
 
     settings: Lwf
+    stores = "nothing"
 
-    stores: ClassVar[Stores] = "nothing"
-
-    def objective(self, new: NewClass, network: Network) -> Objective:
-        """Return the loss in which the network as it is now teaches."""
+    def objective(self, new: NewClass, network: Network) -> tuple[Objective, State]:
+        """Return the loss in which the network as it is now teaches, and the teacher's weights."""
         teacher = copied(new.network).eval()  # of its own: the loop sets the trained network's mode
         loss = lwf_loss(network, teacher, self.settings.strength, self.settings.temperature)
-        return Objective(loss, self.continued(new.training))
-
-    def state(self, new: NewClass, network: Network) -> State:
-        """Return the teacher's weights."""
-        del network
-        return weights_before(new.network)
+        return Objective(loss, self.continued(new.training)), weights_before(new.network)

@@ -7,32 +7,20 @@ classes, so that the order in which classes come changes nothing. One layer of f
 perturbation of inputs and without the tuning on novel samples, which serve to detect.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from torch import Tensor
 
 from shels.config import Maha
 from shels.detection import shared_covariance as covariance
 from shels.learning.closed_form import ClosedForm
-from shels.learning.memory import Memory
+from shels.learning.protocol import Memory
 
 
-@dataclass(frozen=True)
 class MahaMethod(ClosedForm):
     """Score: -(f - μ_c)ᵀ Σ⁻¹ (f - μ_c), Σ over all samples about their class's mean."""
 
     settings: Maha
-
-    def fitted(self, rows: Tensor, labels: Tensor) -> Memory:
-        """Return counts, means and the common scatter."""
-        return covariance.sums_of(rows, labels)
-
-    def grown(self, memory: Memory, rows: Tensor) -> Memory:
-        """Return them with one class more; its deviations join the scatter."""
-        return covariance.with_class(memory, rows)
 
     def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:
         """Return what gives rows minus their squared distances, in double: far off they differ by little."""

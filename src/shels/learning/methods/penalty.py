@@ -5,11 +5,7 @@ both choices. Measured, this way holds old knowledge badly: Adam rescales the gr
 protected weights swing about their value instead of holding them, and one class alone has no negatives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,9 +14,8 @@ from shels.config import Penalty, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import AccommodationError
-from shels.learning.memory import Memory, counts, prefixed, under
-from shels.learning.protocol import Accommodated, NewClass, Requests, Stores, batches
-from shels.learning.trained import TrainedMethod, slowed
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, batches, counts, prefixed, under
+from shels.learning.trained import TrainedMethod, slowed, weights_before
 from shels.model.activations import HEAD, WeightLayer, importance, total_sums, weight_layers
 from shels.model.growth import add_class, add_units, growable
 from shels.model.networks import Network
@@ -35,11 +30,10 @@ def change_penalty(
     importances: Mapping[str, Tensor],
     layers: Sequence[WeightLayer],
 ) -> Tensor:
-    """Return what the change of weights costs before β: each unit's importance times the norm of the change
-    of its incoming weights and bias, over all layers.
+    """Sum over layers each unit's importance times the norm of the change of its incoming weights and bias.
 
-    importances: by unit layer, (units,).
-    """  # noqa: D205
+    This is what the change of weights costs before β. importances: by unit layer, (units,).
+    """
     terms = []
     for layer in layers:
         change = (params[layer.weight] - before[layer.weight]).flatten(1)
@@ -58,10 +52,8 @@ def penalty_loss(network: Network, training: TrainingSettings, beta: float) -> L
     layers = weight_layers(network)
 
     def loss(params: Params, batch: Batch, state: State) -> Tensor:
-        before = under("before/", state)
-        return first(params, batch, state) + beta * change_penalty(
-            params, before, under("importance/", state), layers
-        )
+        costs = change_penalty(params, under("before/", state), under("importance/", state), layers)
+        return first(params, batch, state) + beta * costs
 
     return loss
 
@@ -86,14 +78,12 @@ def masked(params: Mapping[str, Tensor], state: State) -> Params:
     return {name: params[name] * mask for name, mask in under("mask/", state).items()}
 
 
-@dataclass(frozen=True)
 class PenaltyMethod(TrainedMethod):
     """The paper's accommodation; what it remembers is the sum of each unit's activations, and a count."""
 
     settings: Penalty
-
-    stores: ClassVar[Stores] = "statistics"
-    names_by_products: ClassVar[bool] = True
+    stores = "statistics"
+    names_by_products = True
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the sum of each unit's activations over the samples, and their number."""
@@ -106,9 +96,8 @@ class PenaltyMethod(TrainedMethod):
 
     def importances(self, memory: Memory) -> dict[str, Tensor]:
         """Return the importance of each unit, by unit layer."""
-        count = int(memory[_COUNT])
-        kind = self.settings.importance
-        return {name: importance(value, count, kind) for name, value in under(_SUM, memory).items()}
+        about = int(memory[_COUNT]), self.settings.importance
+        return {name: importance(value, *about) for name, value in under(_SUM, memory).items()}
 
     def unused(self, memory: Memory) -> dict[str, Tensor]:
         """Return which units are free, by unit layer: importance 0, or within the tolerance of it."""
@@ -120,11 +109,8 @@ class PenaltyMethod(TrainedMethod):
         free = {"before": counts(self.unused(new.remembered))}
         network, memory = self._grown(new.network, new.remembered, new.draw("units"))
         network = add_class(network, new.draw("head"))
-        state = self.protection(network, memory)
-        hold(network, state)
         settings = slowed(new.training, self.settings.rate_divisor, self.settings.epochs)
-        objective = Objective(penalty_loss(network, settings, self.settings.beta), settings, masked)
-        fit = yield self.request(new, network, new.labelled, objective, state)
+        fit = yield self.request(new, network, new.labelled, *self.protected(network, memory, settings))
         after = merged(memory, self.remember(network, new.samples, new.prepare))
         free["after"] = counts(self.unused(after))
         report = self.report(fit, free_units=free, grown_units=self.settings.grow)
@@ -141,27 +127,26 @@ class PenaltyMethod(TrainedMethod):
         grown = add_units(network, {names[-1]: self.settings.grow}, draw)
         return grown, memory | {_SUM + names[-1]: torch.cat([sums, sums.new_zeros(self.settings.grow)])}
 
-    def protection(self, network: Network, memory: Memory) -> dict[str, Tensor]:
-        """Return what the loss and the masks need: old classes' rows have importance 1, the new row 0."""
-        rows = torch.ones_like(network.head.weight[:, 0].detach())
+    @torch.no_grad()
+    def protected(
+        self, network: Network, memory: Memory, settings: TrainingSettings
+    ) -> tuple[Objective, dict[str, Tensor]]:
+        """Return the training under the penalty and its state; what is masked is 0 from where it starts.
+
+        Old classes' rows of the head have importance 1, the new row 0.
+        """
+        rows = torch.ones_like(network.head.weight[:, 0])
         rows[-1] = 0
-        importances = {**self.importances(memory), HEAD: rows}
-        shapes = {name: value.shape for name, value in network.named_parameters()}
+        params = dict(network.named_parameters())
+        shapes = {name: value.shape for name, value in params.items()}
         masks = transfer_masks(weight_layers(network), {**self.unused(memory), HEAD: rows == 0}, shapes)
-        state = prefixed("mask/", masks) | prefixed("importance/", importances)
-        for name, value in network.named_parameters():
-            state[f"before/{name}"] = value.detach() * masks.get(name, 1)
-        return state
+        state = prefixed("mask/", masks)
+        for name, value in masked(params, state).items():
+            params[name].copy_(value)
+        state |= prefixed("importance/", {**self.importances(memory), HEAD: rows}) | weights_before(network)
+        return Objective(penalty_loss(network, settings, self.settings.beta), settings, masked), state
 
 
 def merged(one: Memory, other: Memory) -> Memory:
     """Return two memories of one network's units as one; equal to the union's while the network is."""
     return {name: value + other[name].to(value.device) for name, value in one.items()}
-
-
-@torch.no_grad()
-def hold(network: Network, state: Mapping[str, Tensor]) -> None:
-    """Zero a network's masked weights, where training starts."""
-    params = dict(network.named_parameters())
-    for name, value in masked(params, state).items():
-        params[name].copy_(value)

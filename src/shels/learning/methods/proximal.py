@@ -7,10 +7,8 @@ the shared features take their place, and no old sample is kept. The cosine of t
 a unit that fires for an old class lowers that class's cosine, so free units learn to be silent for it.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -21,9 +19,8 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import AccommodationError
 from shels.learning import gaussian_replay as replay
-from shels.learning import protection
-from shels.learning.memory import Memory, counts, placed, prefixed, under
-from shels.learning.protocol import Accommodated, NewClass, Requests, Stores, batches
+from shels.learning import protection, protocol
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, batches, counts, prefixed, under
 from shels.learning.trained import TrainedMethod
 from shels.model.activations import total_sums
 from shels.model.growth import add_class, add_units, copied, drop_class
@@ -75,22 +72,12 @@ def replay_loss(tail: Network, each: int, new_share: float) -> Loss:
     return loss
 
 
-class _Room(NamedTuple):
-    """A grown network, which units of its tail the new class may shape, and how many were added."""
-
-    network: Network
-    chosen: dict[str, Tensor]
-    added: int
-
-
-@dataclass(frozen=True)
 class ProximalMethod(TrainedMethod):
     """Accommodation with exact protection; what it remembers is a Gaussian per class and which units fire."""
 
     settings: Proximal
-
-    stores: ClassVar[Stores] = "statistics"
-    names_by_products: ClassVar[bool] = True
+    stores = "statistics"
+    names_by_products = True
 
     @torch.no_grad()
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
@@ -105,15 +92,13 @@ class ProximalMethod(TrainedMethod):
     def _extended(self, network: Network, memory: Memory, features: Tensor) -> Memory:
         """Return the memory with one more class, of which these are the shared features."""
         old = under(_GAUSSIAN, memory) or None
-        seed = derived_seed(0, "directions")
-        new = replay.describe_class(features, self.settings.rank, seed, old)
+        new = replay.describe_class(features, self.settings.rank, derived_seed(0, "directions"), old)
         statistics = new if old is None else replay.joined(old, new)
         sums = total_sums(protection.parts(network).tail, torch.split(features, 4096))
         before = under(_ACTIVATION, memory)
-        for name, value in sums.items():
-            if name in before:
-                more = len(value) - len(before[name])
-                sums[name] = value + F.pad(before[name].to(value.device), (0, more))
+        for name in before.keys() & sums.keys():
+            more = len(sums[name]) - len(before[name])
+            sums[name] = sums[name] + F.pad(before[name].to(sums[name].device), (0, more))
         return prefixed(_GAUSSIAN, statistics) | prefixed(_ACTIVATION, sums)
 
     def initial(self, network: Network, training: TrainingSettings) -> Objective:
@@ -139,7 +124,8 @@ class ProximalMethod(TrainedMethod):
         tail = protection.parts(network).tail
         state = protection.protection(tail, chosen) | prefixed(_GAUSSIAN, old)
         on_features = replace(new, prepare=Preparation((features.shape[1],)))
-        samples = _as_samples(features, new.position)
+        labels = torch.full((len(features),), new.position, device=features.device)
+        samples = Samples(features, labels, tuple(range(new.position + 1)), origin="the new class's features")
         fit = yield self.request(on_features, tail, samples, self._objective(tail), state)
         self._scale(tail, features, memory, new.seed)
         after = self._extended(network, memory, own)
@@ -163,15 +149,13 @@ class ProximalMethod(TrainedMethod):
         """Return the network without a class's row; units that no other row reads are free again."""
         if len(network.head.weight) < 3:
             raise AccommodationError("a network needs 2 classes or more; the last two cannot be unlearned")
-        smaller, memory = drop_class(network, position), placed(memory, network)
-        statistics = replay.without(under(_GAUSSIAN, memory), position)
-        others = {name: value for name, value in memory.items() if not name.startswith(_GAUSSIAN)}
-        memory = prefixed(_GAUSSIAN, statistics) | others
+        smaller, memory = drop_class(network, position), protocol.placed(memory, network)
+        memory |= prefixed(_GAUSSIAN, replay.without(under(_GAUSSIAN, memory), position))
         free = {"before": _free_counts(network, memory), "after": _free_counts(smaller, memory)}
         return Accommodated(smaller, memory, {"method": self.settings.kind, "free_units": free})
 
-    def _room(self, network: Network, memory: Memory, seed: int) -> _Room:
-        """Return the network with a row and free units for a new class.
+    def _room(self, network: Network, memory: Memory, seed: int) -> tuple[Network, dict[str, Tensor], int]:
+        """Return the network with a row for a new class, the units that it may shape, how many were added.
 
         Those units are cut off from all that was there and start afresh; where they are too few, more are
         added.
@@ -179,9 +163,8 @@ class ProximalMethod(TrainedMethod):
         position = len(network.head.weight)
         grown = copied(network)
         split = protection.parts(grown)
-        chosen = protection.first_of(
-            protection.free_units(split.tail, under(_ACTIVATION, memory)), self.settings.grow
-        )
+        free = protection.free_units(split.tail, under(_ACTIVATION, memory))
+        chosen = protection.first_of(free, self.settings.grow)
         protection.cut_off(split.tail, chosen, generator(seed, "free units", position))
         more = {name: max(0, self.settings.grow - int(mark.sum())) for name, mark in chosen.items()}
         there = {split.whole(name): count for name, count in more.items()}
@@ -189,7 +172,7 @@ class ProximalMethod(TrainedMethod):
         grown = add_class(grown, generator(seed, "head", position))
         chosen = {name: F.pad(mark, (0, more[name]), value=True) for name, mark in chosen.items()}
         protection.isolate(protection.parts(grown).tail, chosen)
-        return _Room(grown, chosen, sum(more.values()))
+        return grown, chosen, sum(more.values())
 
     @torch.no_grad()
     def _scale(self, tail: Network, features: Tensor, memory: Memory, seed: int) -> None:
@@ -202,9 +185,8 @@ class ProximalMethod(TrainedMethod):
         tail.eval()
         weight = tail.head.weight
         drawn = replay.draw(under(_GAUSSIAN, memory), _EACH, generator(seed, "scale", len(weight)))
-        typical = torch.stack(
-            [(tail.features(x) @ row).mean() for x, row in zip(drawn, weight, strict=False)]
-        )
+        pairs = zip(drawn, weight[:-1], strict=True)
+        typical = torch.stack([(tail.features(x) @ row).mean() for x, row in pairs])
         high = torch.cat([tail.features(x) for x in torch.split(features, 4096)])
         own, others = high @ weight[-1], (high @ weight[:-1].T).amax(dim=1)
         if own.mean() <= 0 or typical.mean() <= 0:
@@ -229,8 +211,3 @@ def _free_counts(network: Network, memory: Memory) -> dict[str, int]:
     split = protection.parts(network)
     free = counts(protection.free_units(split.tail, under(_ACTIVATION, memory)))
     return {split.whole(name): count for name, count in free.items()}
-
-
-def _as_samples(features: Tensor, position: int) -> Samples:
-    labels = torch.full((len(features),), position, device=features.device)
-    return Samples(features, labels, tuple(range(position + 1)), origin="the new class's features")

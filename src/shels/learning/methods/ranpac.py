@@ -8,10 +8,7 @@ the choice, as they may come sorted by class. A ridge that double precision cann
 until it can.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -19,7 +16,7 @@ from torch import Tensor
 
 from shels.config import Ranpac
 from shels.learning.closed_form import ClosedForm
-from shels.learning.memory import Memory
+from shels.learning.protocol import Memory
 from shels.runtime import generator
 
 _ROWS = 1024
@@ -81,7 +78,6 @@ def _factored(rows: Tensor, drawn: Tensor, targets: Tensor) -> tuple[Tensor, Ten
     return values.clamp(min=0), vectors, vectors.T @ sums
 
 
-@dataclass(frozen=True)
 class RanpacMethod(ClosedForm):
     """Score: h (G + λI)⁻¹ Q with h = ReLU(f W). Stores G (m, m), Q (m, classes), λ and the width of f."""
 

@@ -10,31 +10,22 @@ gives no β for it. Adam rescales the gradient, so its accommodation's β of 200
 about where they were and leaves little to learn with; hence a smaller one.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
 from shels.config import Adam, Penalty, ShelsGdumb, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
-from shels.learning.memory import Memory, counts
-from shels.learning.methods.penalty import PenaltyMethod, hold, masked, merged, penalty_loss
-from shels.learning.protocol import Accommodated, NewClass, Requests, Stores
+from shels.learning.methods.penalty import PenaltyMethod, merged
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, counts
 from shels.learning.replay_buffer import NAMES, begun, buffered_samples, extended, room
 from shels.learning.trained import TrainedMethod
 from shels.model.growth import add_class
 from shels.model.networks import Network
-from shels.training import Objective
 
 
-@dataclass(frozen=True)
 class ShelsGdumbMethod(TrainedMethod):
     """The paper's accommodation on a replay buffer; it remembers that, and how much each unit fired."""
 
     settings: ShelsGdumb
-
-    stores: ClassVar[Stores] = "old data"
+    stores = "old data"
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the balanced memory, and the activations of all samples, in it or not."""
@@ -42,7 +33,6 @@ class ShelsGdumbMethod(TrainedMethod):
 
     def check(self, shape: tuple[int, ...], classes: int) -> None:
         """Refuse a memory of fewer samples than classes."""
-        del shape
         room(self.settings, 0, classes)
 
     def take_in(self, new: NewClass) -> Requests:
@@ -53,11 +43,14 @@ class ShelsGdumbMethod(TrainedMethod):
         known = buffered_samples(buffer, new.position + 1)
         before = {name: value for name, value in memory.items() if name not in NAMES}
         network = add_class(new.network, new.draw("start"))
-        state = paper.protection(network, before)
-        hold(network, state)
-        settings = self._training(new.training)
-        objective = Objective(penalty_loss(network, settings, self.settings.beta), settings, masked)
-        fit = yield self.request(new, network, known, objective, state)
+        settings = TrainingSettings(  # the first training's loss at a rate and length of its own
+            Adam(self.settings.learning_rate),
+            batch_size=self.settings.batch_size,
+            epochs=self.settings.epochs,
+            alpha=new.training.alpha,
+            depth_weights=new.training.depth_weights,
+        )
+        fit = yield self.request(new, network, known, *paper.protected(network, before, settings))
         after = merged(before, paper.remember(network, own, new.prepare))
         free = {"before": counts(paper.unused(before)), "after": counts(paper.unused(after))}
         return Accommodated(network, buffer | after, self.report(fit, memory=len(known), free_units=free))
@@ -66,14 +59,3 @@ class ShelsGdumbMethod(TrainedMethod):
     def _paper(self) -> PenaltyMethod:
         """The accommodation whose loss, importances and masks these are."""
         return PenaltyMethod(Penalty(beta=self.settings.beta))
-
-    def _training(self, first: TrainingSettings) -> TrainingSettings:
-        """Return how to train on the memory: the first training's loss at a rate and length of its own."""
-        settings = self.settings
-        return TrainingSettings(
-            Adam(settings.learning_rate),
-            batch_size=settings.batch_size,
-            epochs=settings.epochs,
-            alpha=first.alpha,
-            depth_weights=first.depth_weights,
-        )

@@ -9,10 +9,7 @@ is computed here, in one pass, over the number of samples. The paper's covarianc
 shrunk by the data (OAS); here all are shrunk by ε alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,7 +17,7 @@ from torch import Tensor
 from shels.config import Slda
 from shels.detection import shared_covariance as covariance
 from shels.learning.closed_form import ClosedForm
-from shels.learning.memory import Memory
+from shels.learning.protocol import Memory
 
 
 def discriminant(means: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
@@ -36,19 +33,10 @@ def discriminant(means: Tensor, covariance: Tensor, shrinkage: float) -> tuple[T
     return weights, -(means * weights).sum(dim=1) / 2
 
 
-@dataclass(frozen=True)
 class SldaMethod(ClosedForm):
     """Score: w_c · f + b_c, see `discriminant`. Stores counts, means and the common scatter."""
 
     settings: Slda
-
-    def fitted(self, rows: Tensor, labels: Tensor) -> Memory:
-        """Return counts, means and the common scatter."""
-        return covariance.sums_of(rows, labels)
-
-    def grown(self, memory: Memory, rows: Tensor) -> Memory:
-        """Return them with one class more; its deviations join the scatter."""
-        return covariance.with_class(memory, rows)
 
     def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:
         """Return the linear scores, in double: where weights are long they differ by little."""
