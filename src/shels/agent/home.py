@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from shels.agent import adoption
 from shels.agent import events as kinds
-from shels.agent.notes import Pending
+from shels.agent.journal import Pending
 from shels.errors import ModelFileError
 from shels.files import (
     check_writable,

@@ -64,14 +64,18 @@ class SeparationSettings:
 class Separation:
     """The classes that novel samples were divided into, the largest first.
 
-    groups: (n,) int64, the position of the proposed class, -1 for a sample that belongs to none. count: how
-    many classes there are. purity: for each class the share of the samples found together that lie nearer
-    to the centre of the others than to any known mean or any other group's centre, 0-1.
+    groups: (n,) int64, the position of the proposed class, -1 for a sample that belongs to none. purity: for
+    each class the share of the samples found together that lie nearer to the centre of the others than to
+    any known mean or any other group's centre, 0-1.
     """
 
     groups: Tensor
-    count: int
     purity: tuple[float, ...]
+
+    @property
+    def count(self) -> int:
+        """How many classes there are."""
+        return len(self.purity)
 
 
 class Division(NamedTuple):
@@ -118,7 +122,7 @@ def separate(
     groups = torch.full((len(rows),), -1, dtype=torch.int64)
     for position, (kept, _) in enumerate(candidates):
         groups[torch.from_numpy(kept)] = position
-    return Separation(groups, len(candidates), tuple(purity for _, purity in candidates))
+    return Separation(groups, tuple(purity for _, purity in candidates))
 
 
 def divide(

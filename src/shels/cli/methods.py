@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from shels.cli import options
-from shels.cli.display import print_json, results, table
+from shels.cli.display import print_json, print_table, results, table
 
 EXAMPLES = """shels methods
 shels train digits --learner slda --detector knn --out m
@@ -37,25 +37,24 @@ def methods(as_json: options.Json = False) -> None:
     shown = [
         (", ".join(p["detectors"]), ", ".join(p["learners"]) or "none: experiments alone") for p in pairs
     ]
-    results().print(table("detector", "learner", rows=shown))
+    print_table("detector", "learner", rows=shown)
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    """Print the methods; where there is little room, their settings in a table below."""
     console = results()
     keys = ("name", "task", "family", "stores")
     headings = ("method", "task", "family", "keeps")
     known = [tuple(row[key] for key in keys) for row in rows]
     if console.width >= _NARROW:
         shown = [(*cells, _settings(row), row["paper"]) for cells, row in zip(known, rows, strict=True)]
-        console.print(table(*headings, "settings", "published", rows=shown))
+        print_table(*headings, "settings", "published", rows=shown)
         return
     shown = [(*cells, row["paper"]) for cells, row in zip(known, rows, strict=True)]
     whole = table(*headings, "published", rows=shown)
     whole.columns[0].no_wrap = True  # a name is for copying
     console.print(whole)
     settings = [(row["name"], _settings(row)) for row in rows if row["settings"]]
-    console.print(table("method", "settings", rows=settings))
+    print_table("method", "settings", rows=settings)
 
 
 def _rows() -> list[dict[str, Any]]:

@@ -37,9 +37,7 @@ class Person:
             where = f" (see {self.folder / request.name})"
         say(f"{len(request.inputs)} images look like one new class{where}")
         while True:
-            typer.echo(
-                "take it in? y, n, or its name (a known one adds to it): ", nl=False, err=True
-            )  # not for standard output
+            typer.echo("take it in? y, n, or its name (a known one adds to it): ", nl=False, err=True)
             line = sys.stdin.readline()
             if not line:
                 raise KeyboardInterrupt  # nobody is there to answer

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from shels.cli import options
-from shels.cli.display import TrainingBar, listed, percent, print_facts, print_json, say
+from shels.cli.display import TrainingBar, listed, percent, print_facts, print_result, say
 from shels.cli.options import option
 from shels.config import AcceptShare, MeanMinusSd, ThresholdRule, overridden
 from shels.config.presets import preset as named_preset
 from shels.errors import SettingsError
 
 if TYPE_CHECKING:
-    import torch
+    from collections.abc import Generator
 
-    from shels.config import Settings
-    from shels.data.samples import Label, Samples
+    from shels.data.samples import Label
     from shels.learner.learner import Learner
     from shels.learner.training_directory import TrainingDirectory
+    from shels.training import Progress
 
 EXAMPLES = """shels train digits --known 0,1,2,3,4 --out m
 shels train photos/ --size 64 --out m
@@ -46,65 +46,55 @@ Text: TypeAlias = str | None  # what may be left out
 Number: TypeAlias = float | None
 Count: TypeAlias = int | None
 
-Out = Annotated[Path, option("--out -o", "Directory to save the model in.", "MODEL")]
-Preset = Annotated[
-    str, option("--preset", "default, paper (as for this set in the paper) or paper-SET.", "NAME")
-]
-Force = Annotated[bool, option("--force", "Replace the finished model in MODEL; one with a history never.")]
-Known = Annotated[list[str] | None, _classes("--known", "Exactly these; the others are novel.", "A,B,…")]
-Novel = Annotated[
-    list[str] | None, _classes("--novel", "All but these; with --known, leave the rest out.", "A,B,…")
-]
-KnownCount = Annotated[Count, _classes("--known-count", "This many, drawn from the seed.", "N")]
-AuthorsOrder = Annotated[
-    Count, _classes("--authors-order", "The first 5 (or --known-count) of the authors' trial K, 0-9.", "K")
-]
-Size = Annotated[Count, _network("--size", "Side of the square images are brought to.", "PIXELS")]
-Channels = Annotated[Text, _network("--channels", "Convert images to grey or to RGB.", "grey|rgb")]
-Architecture = Annotated[Text, _network("--architecture", _ARCHITECTURES, "NAME")]
-Head = Annotated[Text, _network("--head", "Last layer: SHELS's cosines, or a linear one.", "cosine|linear")]
-Weights = Annotated[
-    Path | None, _network("--weights", "Pretrained weights for vgg16 (safetensors, local).", "FILE")
-]
-Epochs = Annotated[Count, _loss("--epochs", "Length in passes over the data.", "N")]
-Steps = Annotated[Count, _loss("--steps", "Length in optimiser steps, at most.", "N")]
-LearningRate = Annotated[Number, _loss("--learning-rate", "The optimiser's rate, over 0.", "X")]
-BatchSize = Annotated[Count, _loss("--batch-size", "Samples in each step.", "N")]
-Alpha = Annotated[Number, _loss("--alpha", "Weight of the group sparsity, 0 or more.", "X")]
-DepthWeights = Annotated[
-    Text, _loss("--depth-weights", "layer-wise (sparsity fades with depth) or constant.", "RULE")
-]
-Accept = Annotated[Number, _loss("--accept", "Accept this share of known samples, such as 0.95.", "SHARE")]
-Sd = Annotated[Number, _loss("--sd", "The paper's threshold: mean score less K standard deviations.", "K")]
-
 
 def train(  # noqa: PLR0913 - a parameter for each option
     data: options.Data,
-    out: Out,
+    out: Annotated[Path, option("--out -o", "Directory to save the model in.", "MODEL")],
     *,
     data_dir: options.DataDir = None,
-    preset: Preset = "default",
+    preset: Annotated[
+        str, option("--preset", "default, paper (as for this set in the paper) or paper-SET.", "NAME")
+    ] = "default",
     seed: options.Seed = 0,
     device: options.Device = "auto",
-    force: Force = False,
+    force: Annotated[
+        bool, option("--force", "Replace the finished model in MODEL; one with a history never.")
+    ] = False,
     as_json: options.Json = False,
-    known: Known = None,
-    novel: Novel = None,
-    known_count: KnownCount = None,
-    authors_order: AuthorsOrder = None,
-    size: Size = None,
-    channels: Channels = None,
-    architecture: Architecture = None,
-    head: Head = None,
-    weights: Weights = None,
-    epochs: Epochs = None,
-    steps: Steps = None,
-    learning_rate: LearningRate = None,
-    batch_size: BatchSize = None,
-    alpha: Alpha = None,
-    depth_weights: DepthWeights = None,
-    accept: Accept = None,
-    sd: Sd = None,
+    known: Annotated[
+        list[str] | None, _classes("--known", "Exactly these; the others are novel.", "A,B,…")
+    ] = None,
+    novel: Annotated[
+        list[str] | None, _classes("--novel", "All but these; with --known, leave the rest out.", "A,B,…")
+    ] = None,
+    known_count: Annotated[Count, _classes("--known-count", "This many, drawn from the seed.", "N")] = None,
+    authors_order: Annotated[
+        Count,
+        _classes("--authors-order", "The first 5 (or --known-count) of the authors' trial K, 0-9.", "K"),
+    ] = None,
+    size: Annotated[Count, _network("--size", "Side of the square images are brought to.", "PIXELS")] = None,
+    channels: Annotated[Text, _network("--channels", "Convert images to grey or to RGB.", "grey|rgb")] = None,
+    architecture: Annotated[Text, _network("--architecture", _ARCHITECTURES, "NAME")] = None,
+    head: Annotated[
+        Text, _network("--head", "Last layer: SHELS's cosines, or a linear one.", "cosine|linear")
+    ] = None,
+    weights: Annotated[
+        Path | None, _network("--weights", "Pretrained weights for vgg16 (safetensors, local).", "FILE")
+    ] = None,
+    epochs: Annotated[Count, _loss("--epochs", "Length in passes over the data.", "N")] = None,
+    steps: Annotated[Count, _loss("--steps", "Length in optimiser steps, at most.", "N")] = None,
+    learning_rate: Annotated[Number, _loss("--learning-rate", "The optimiser's rate, over 0.", "X")] = None,
+    batch_size: Annotated[Count, _loss("--batch-size", "Samples in each step.", "N")] = None,
+    alpha: Annotated[Number, _loss("--alpha", "Weight of the group sparsity, 0 or more.", "X")] = None,
+    depth_weights: Annotated[
+        Text, _loss("--depth-weights", "layer-wise (sparsity fades with depth) or constant.", "RULE")
+    ] = None,
+    accept: Annotated[
+        Number, _loss("--accept", "Accept this share of known samples, such as 0.95.", "SHARE")
+    ] = None,
+    sd: Annotated[
+        Number, _loss("--sd", "The paper's threshold: mean score less K standard deviations.", "K")
+    ] = None,
     learner: Annotated[Text, _pair("--learner", _LEARNERS, "NAME")] = None,
     detector: Annotated[Text, _pair("--detector", _DETECTORS, "NAME")] = None,
 ) -> None:
@@ -130,7 +120,10 @@ def train(  # noqa: PLR0913 - a parameter for each option
     settings = overridden(named_preset(preset, data), network, length | loss)
     settings = replace(settings, rule=_threshold_rule(settings.rule, accept, sd))
     if learner is not None or detector is not None:
-        settings = _paired(settings, learner, detector, preset, data)
+        from shels.learner.pairing import paired  # noqa: PLC0415
+
+        numbers_of = preset.removeprefix("paper-") if preset.startswith("paper-") else data
+        settings = paired(settings, learner, detector, numbers_of)
         settings = overridden(settings, {"head": head}, {"alpha": alpha})  # what was asked for comes last
     from shels import runtime  # noqa: PLC0415
     from shels.data.inputs import load_known  # noqa: PLC0415
@@ -141,12 +134,9 @@ def train(  # noqa: PLR0913 - a parameter for each option
     target.check()
     where, choice = runtime.device(device), ClassChoice(*chosen, known_count, authors_order)
     samples, left_out = load_known(data, data_dir, settings.network, choice, channels=channels, seed=seed)
-    trained = _train(target, samples, settings, seed, where, quiet=as_json)
+    trained = _train(target, target.training(samples, settings, seed=seed, device=where), quiet=as_json)
     result = _result(trained, target, data, left_out)
-    if as_json:
-        print_json(result)
-    else:
-        _show(result, data_dir)
+    print_result(result, partial(_show, data_dir=data_dir), as_json=as_json)
 
 
 def _threshold_rule(base: ThresholdRule, accept: float | None, sd: float | None) -> ThresholdRule:
@@ -159,27 +149,10 @@ def _threshold_rule(base: ThresholdRule, accept: float | None, sd: float | None)
         raise SettingsError(f"{'--sd' if accept is None else '--accept'}: {error}") from error
 
 
-def _paired(
-    settings: Settings, learner: str | None, detector: str | None, preset: str, data: str
-) -> Settings:
-    from shels.learner.pairing import paired  # noqa: PLC0415
-
-    numbers_of = preset.removeprefix("paper-") if preset.startswith("paper-") else data
-    return paired(settings, learner, detector, numbers_of)
-
-
-def _train(
-    target: TrainingDirectory,
-    samples: Samples,
-    settings: Settings,
-    seed: int,
-    device: torch.device,
-    *,
-    quiet: bool,
-) -> Learner:
+def _train(target: TrainingDirectory, work: Generator[Progress, None, Learner], *, quiet: bool) -> Learner:
     with TrainingBar("training", quiet=quiet) as bar:
         try:
-            return bar.follow(target.training(samples, settings, seed=seed, device=device))
+            return bar.follow(work)
         except KeyboardInterrupt:
             bar.close()
             if target.safe_step is None:
