@@ -11,12 +11,12 @@ from typing import Any
 from torch import Tensor
 
 from shels.agent import events
-from shels.agent.agent import OpenWorldAgent, batch_key
+from shels.agent.agent import OpenWorldAgent, Supplier, batch_key
 from shels.agent.buffers import WAITING, read_buffers
 from shels.agent.events import Event, Line
 from shels.agent.home import Home
 from shels.agent.observation import AgentSettings
-from shels.agent.oracle import DataSetSupplier
+from shels.agent.oracle import data_set_supplier
 from shels.data import sources, streams
 from shels.data.inputs import form, load_in_form
 from shels.data.samples import DataSet, Label
@@ -211,9 +211,9 @@ class StreamRun:
         self.stream = stream
         self.again = again
         self.agent = OpenWorldAgent(home.load(device), home=home, settings=settings, seed=stream.spec.seed)
-        self.truth: DataSetSupplier | None = None
+        self.truth: Supplier | None = None
         if stream.data is not None:
-            self.truth = DataSetSupplier(stream.data, lambda: self.agent.learner.classes)
+            self.truth = data_set_supplier(stream.data, lambda: self.agent.learner.classes)
         self.agent.supplier = self.truth
         self.summary = RunSummary(stream.split)
         self._cut_off = False

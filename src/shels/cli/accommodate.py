@@ -67,12 +67,11 @@ def _result(model: Path, learner: Learner, version: int) -> dict[str, Any]:
 
 
 def _show(result: dict[str, Any]) -> None:
-    print_facts(
-        {
-            "taken in": f"{result['name']}, from {result['images']} images in {result['seconds']:.2f} seconds",
-            "classes": listed(result["classes"]),
-            "threshold": f"{result['threshold']:.3f}: what scores no higher on it is novel",
-            "version": f"{result['version']} of {result['model']}; all earlier ones are kept",
-            "next": shlex.join(["shels", "inspect", result["model"]]),
-        }
-    )
+    facts = {
+        "taken in": f"{result['name']}, from {result['images']} images in {result['seconds']:.2f} seconds",
+        "classes": listed(result["classes"]),
+        "threshold": f"{result['threshold']:.3f}: what scores no higher on it is novel",
+        "version": f"{result['version']} of {result['model']}; all earlier ones are kept",
+        "next": shlex.join(["shels", "inspect", result["model"]]),
+    }
+    print_facts(facts)
