@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from torch import Tensor
 from shels.agent import events
 from shels.agent.agent import OpenWorldAgent, Supplier, batch_key
 from shels.agent.buffers import WAITING, read_buffers
+from shels.agent.corrections import require_unchanged
 from shels.agent.events import Event, Line
 from shels.agent.home import Home
 from shels.agent.observation import AgentSettings
 from shels.agent.oracle import data_set_supplier
+from shels.agent.versioned import VersionedLearner
 from shels.data import sources, streams
 from shels.data.inputs import form, load_in_form
 from shels.data.samples import DataSet, Label
@@ -25,6 +28,8 @@ from shels.data.streams import StreamBatch
 from shels.errors import DataError, MissingDataError, SettingsError, unknown_name
 from shels.learner.learner import Learner
 from shels.learner.pairing import facts
+from shels.learner.refit import refit
+from shels.learner.training_directory import load_learner
 
 _SERIES = {kind.name: kind.series for kind in events.KINDS.values() if kind.series}
 _FACTS = ("batch", "name", "images", "seen", "purity", "by", "version", "seconds", "reason")
@@ -195,7 +200,8 @@ def events_by_batch(log: Sequence[Line]) -> tuple[dict[str, list[Line]], list[Li
 class StreamRun:
     """One run of the model in a home over a stream; of a data set, its training part answers the agent.
 
-    again: whether batches are watched again that an earlier run has finished.
+    again: whether batches are watched again that an earlier run has finished. refitted: whether the model
+    just got another learner or detector for it.
     """
 
     def __init__(
@@ -206,10 +212,12 @@ class StreamRun:
         *,
         device: str = "auto",
         again: bool = False,
+        refitted: bool = False,
     ) -> None:
         self.home = home
         self.stream = stream
         self.again = again
+        self.refitted = refitted
         self.agent = OpenWorldAgent(home.load(device), home=home, settings=settings, seed=stream.spec.seed)
         self.truth: Supplier | None = None
         if stream.data is not None:
@@ -276,3 +284,35 @@ class StreamRun:
                 f"{batch.name} holds {forms[0]}, the batches before {forms[1]}; bring all to one form"
             )
         return batch.inputs
+
+
+@contextmanager
+def opened_run(
+    directory: Path,
+    spec: StreamSpec,
+    settings: AgentSettings,
+    pair: tuple[str | None, str | None] = (None, None),
+    *,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    again: bool = False,
+) -> Iterator[StreamRun]:
+    """Give a run of the model in a directory; what cannot be a model, a pair or a stream changes nothing.
+
+    pair: names of a learner and a detector that the model is to have.
+    """
+    home = Home(directory)
+    home.settle()
+    version = home.version if home.exists else None
+    known = load_learner(directory, device)
+    wanted = refit(known, *pair, spec.stream)
+    stream = open_stream(spec, known, data_dir, [] if again else home.events())
+    stream.batches()
+    fitted = None if wanted is None else wanted.fitted(stream.data)
+    with home.lock():
+        if fitted is not None:
+            require_unchanged(home, version)
+        home.adopt()
+        if fitted is not None:
+            VersionedLearner(known, home).refit(fitted)
+        yield StreamRun(home, stream, settings, device=device, again=again, refitted=fitted is not None)

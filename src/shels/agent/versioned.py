@@ -155,11 +155,10 @@ class VersionedLearner:
                 warnings.simplefilter("ignore")  # the halves of one class look alike
                 new = new.accommodate(part, name)
         self.last_number = first + 1
-        note = {"kind": events.SPLIT, "from": label, "to": list(names)}
-        new = replace(new, report=new.report | {"last_change": note})
+        facts = {"from": label, "to": list(names)}
+        new = replace(new, report=new.report | {"last_change": {"kind": events.SPLIT, **facts}})
         hold = {UNNAMED + name: part for name, part in parts.items()}
-        facts = {"from": label, "to": list(names), "by": by}
-        self.change(events.SPLIT, facts, new, hold=hold, drop=[f"{UNNAMED}{label}"])
+        self.change(events.SPLIT, facts | {"by": by}, new, hold=hold, drop=[f"{UNNAMED}{label}"])
         return names
 
     def rollback(self, version: int, by: str = "person") -> None:
@@ -193,7 +192,12 @@ class VersionedLearner:
         come = self.buffers.numbered(hold or {})
         if self.home is not None:
             with self.home.lock():
-                self._require_unchanged(self.home)
+                self.home.settle()
+                if self.home.version != self._version:
+                    raise ModelFileError(
+                        f"{self.home.directory} is at version {self.home.version}, no longer at "
+                        f"{self._version}: somebody changed it meanwhile; load it again"
+                    )
                 self._version = self.home.change(
                     {"kind": kind, "batch": batch, **facts},
                     learner,
@@ -203,14 +207,6 @@ class VersionedLearner:
         self.learner = learner
         self.buffers.changed(come, drop)
         self._note_numbers(facts)
-
-    def _require_unchanged(self, home: Home) -> None:
-        home.settle()
-        if home.version != self._version:
-            raise ModelFileError(
-                f"{home.directory} is at version {home.version}, no longer at "
-                f"{self._version}: somebody changed it meanwhile; load it again"
-            )
 
     def _note_numbers(self, facts: Mapping[str, Any]) -> None:
         self._logged = max([self._logged, *(_number(name) for name in events.names_in(facts))])

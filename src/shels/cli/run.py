@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,8 +19,7 @@ from shels.cli.options import argument, option
 from shels.errors import SettingsError
 
 if TYPE_CHECKING:
-    from shels.agent.observation import AgentSettings
-    from shels.agent.stream_run import StreamRun, StreamSpec
+    from shels.agent.stream_run import StreamRun
     from shels.data.streams import StreamBatch
 
 EXAMPLES = """shels run m digits
@@ -84,14 +82,17 @@ def run(  # noqa: PLR0913 - a parameter for each option
     options.one_of("protocol", protocol, ("paper", "mixed"))
     rule = _rule(alarm_probability, alarm_share)
     from shels.agent.observation import AgentSettings, ProposalSettings  # noqa: PLC0415
-    from shels.agent.stream_run import StreamSpec  # noqa: PLC0415
+    from shels.agent.stream_run import StreamSpec, opened_run  # noqa: PLC0415
 
     spec = StreamSpec(stream, protocol, batch_size, batches, seed)
     settings = AgentSettings(rule, ProposalSettings(several=not one_class, drift=not no_drift))
     display = StreamDisplay(f"{model} on {stream}", quiet=as_json)
     pair = (learner, detector)
-    with _opened(model, spec, settings, device, data_dir, pair, again=again) as opened, display:
-        result = Watch(opened, display).watch(confirm=confirm)
+    with opened_run(model, spec, settings, pair, data_dir=data_dir, device=device, again=again) as opened:
+        if opened.refitted:
+            say(f"note: refitted on the model's network, as version {opened.home.version}")
+        with display:
+            result = Watch(opened, display).watch(confirm=confirm)
     print_result(result, _show, as_json=as_json)
 
 
@@ -104,46 +105,6 @@ def _rule(probability: float | None, share: float | None) -> AlarmRule:
     except SettingsError as error:
         flag = "--alarm-share" if probability is None else "--alarm-probability"
         raise SettingsError(f"{flag}: {error}") from error
-
-
-@contextmanager
-def _opened(
-    model: Path,
-    spec: StreamSpec,
-    settings: AgentSettings,
-    device: str,
-    data_dir: Path | None,
-    pair: tuple[str | None, str | None],
-    *,
-    again: bool,
-) -> Iterator[StreamRun]:
-    """Give the run; what cannot be a model, a pair or a stream is refused before any change.
-
-    pair: names of a learner and a detector that the model is to have.
-    """
-    from shels.agent.corrections import require_unchanged  # noqa: PLC0415
-    from shels.agent.home import Home  # noqa: PLC0415
-    from shels.agent.stream_run import StreamRun, open_stream  # noqa: PLC0415
-    from shels.agent.versioned import VersionedLearner  # noqa: PLC0415
-    from shels.learner.refit import refit  # noqa: PLC0415
-    from shels.learner.training_directory import load_learner  # noqa: PLC0415
-
-    home = Home(model)
-    home.settle()
-    version = home.version if home.exists else None
-    known = load_learner(model, device)
-    wanted = refit(known, *pair, spec.stream)
-    stream = open_stream(spec, known, data_dir, [] if again else home.events())
-    stream.batches()
-    fitted = None if wanted is None else wanted.fitted(stream.data)
-    with home.lock():
-        if fitted is not None:
-            require_unchanged(home, version)
-        home.adopt()
-        if fitted is not None:
-            VersionedLearner(known, home).refit(fitted)
-            say(f"note: refitted on the model's network, as version {home.version}")
-        yield StreamRun(home, stream, settings, device=device, again=again)
 
 
 class Watch:
