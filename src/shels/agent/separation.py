@@ -62,11 +62,6 @@ class Separation:
     groups: Tensor
     purity: tuple[float, ...]
 
-    @property
-    def count(self) -> int:
-        """How many classes there are."""
-        return len(self.purity)
-
 
 class Division(NamedTuple):
     """A cut through a cloud of samples: side = (row - centre) @ direction > cut."""

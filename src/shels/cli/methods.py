@@ -25,9 +25,10 @@ def methods(as_json: options.Json = False) -> None:
     A family names all of its methods at once in --methods of shels reproduce.
     Detectors and learners are paired by --detector and --learner of shels train.
     """
+    from shels.experiments.methods import METHODS  # noqa: PLC0415
     from shels.learner.pairing import groups  # noqa: PLC0415
 
-    rows = _rows()
+    rows = [_row(method) for method in METHODS.values()]
     pairs = [{"detectors": names, "learners": learners} for names, learners in groups()]
     if as_json:
         print_json({"methods": rows, "pairs": pairs})
@@ -57,23 +58,17 @@ def _show(rows: list[dict[str, Any]]) -> None:
     print_table("method", "settings", rows=settings)
 
 
-def _rows() -> list[dict[str, Any]]:
-    from shels.experiments.methods import METHODS  # noqa: PLC0415
-
-    columns = ("name", "title", "task", "family", "paper", "stores")
-    return [{name: getattr(each, name) for name in columns} | _more(each) for each in METHODS.values()]
-
-
-def _more(method: Any) -> dict[str, Any]:
-    """Tell a method's settings and score and, of a way to learn, what tells novel samples beside it."""
+def _row(method: Any) -> dict[str, Any]:
+    """Tell of a method and, of a way to learn, what tells novel samples beside it."""
     from shels.config.presets import DEFAULT  # noqa: PLC0415
     from shels.detection.registry import entry_of  # noqa: PLC0415
     from shels.learner.pairing import detector_name  # noqa: PLC0415
 
+    row = {name: getattr(method, name) for name in ("name", "title", "task", "family", "paper", "stores")}
     if method.task == "learning":
         settings = method.settings(DEFAULT, "")
-        return {"settings": asdict(settings.accommodation), "detector": detector_name(settings)}
-    return {"settings": entry_of(method.score).defaults, "score": method.score}
+        return row | {"settings": asdict(settings.accommodation), "detector": detector_name(settings)}
+    return row | {"settings": entry_of(method.score).defaults, "score": method.score}
 
 
 def _settings(row: dict[str, Any]) -> str:

@@ -46,55 +46,65 @@ Text: TypeAlias = str | None  # what may be left out
 Number: TypeAlias = float | None
 Count: TypeAlias = int | None
 
+Out = Annotated[Path, option("--out -o", "Directory to save the model in.", "MODEL")]
+Preset = Annotated[
+    str, option("--preset", "default, paper (as for this set in the paper) or paper-SET.", "NAME")
+]
+Force = Annotated[bool, option("--force", "Replace the finished model in MODEL; one with a history never.")]
+Known = Annotated[list[str] | None, _classes("--known", "Exactly these; the others are novel.", "A,B,…")]
+Novel = Annotated[
+    list[str] | None, _classes("--novel", "All but these; with --known, leave the rest out.", "A,B,…")
+]
+KnownCount = Annotated[Count, _classes("--known-count", "This many, drawn from the seed.", "N")]
+AuthorsOrder = Annotated[
+    Count, _classes("--authors-order", "The first 5 (or --known-count) of the authors' trial K, 0-9.", "K")
+]
+Size = Annotated[Count, _network("--size", "Side of the square images are brought to.", "PIXELS")]
+Channels = Annotated[Text, _network("--channels", "Convert images to grey or to RGB.", "grey|rgb")]
+Architecture = Annotated[Text, _network("--architecture", _ARCHITECTURES, "NAME")]
+Head = Annotated[Text, _network("--head", "Last layer: SHELS's cosines, or a linear one.", "cosine|linear")]
+Weights = Annotated[
+    Path | None, _network("--weights", "Pretrained weights for vgg16 (safetensors, local).", "FILE")
+]
+Epochs = Annotated[Count, _loss("--epochs", "Length in passes over the data.", "N")]
+Steps = Annotated[Count, _loss("--steps", "Length in optimiser steps, at most.", "N")]
+LearningRate = Annotated[Number, _loss("--learning-rate", "The optimiser's rate, over 0.", "X")]
+BatchSize = Annotated[Count, _loss("--batch-size", "Samples in each step.", "N")]
+Alpha = Annotated[Number, _loss("--alpha", "Weight of the group sparsity, 0 or more.", "X")]
+DepthWeights = Annotated[
+    Text, _loss("--depth-weights", "layer-wise (sparsity fades with depth) or constant.", "RULE")
+]
+Accept = Annotated[Number, _loss("--accept", "Accept this share of known samples, such as 0.95.", "SHARE")]
+Sd = Annotated[Number, _loss("--sd", "The paper's threshold: mean score less K standard deviations.", "K")]
+
 
 def train(  # noqa: PLR0913 - a parameter for each option
     data: options.Data,
-    out: Annotated[Path, option("--out -o", "Directory to save the model in.", "MODEL")],
+    out: Out,
     *,
     data_dir: options.DataDir = None,
-    preset: Annotated[
-        str, option("--preset", "default, paper (as for this set in the paper) or paper-SET.", "NAME")
-    ] = "default",
+    preset: Preset = "default",
     seed: options.Seed = 0,
     device: options.Device = "auto",
-    force: Annotated[
-        bool, option("--force", "Replace the finished model in MODEL; one with a history never.")
-    ] = False,
+    force: Force = False,
     as_json: options.Json = False,
-    known: Annotated[
-        list[str] | None, _classes("--known", "Exactly these; the others are novel.", "A,B,…")
-    ] = None,
-    novel: Annotated[
-        list[str] | None, _classes("--novel", "All but these; with --known, leave the rest out.", "A,B,…")
-    ] = None,
-    known_count: Annotated[Count, _classes("--known-count", "This many, drawn from the seed.", "N")] = None,
-    authors_order: Annotated[
-        Count,
-        _classes("--authors-order", "The first 5 (or --known-count) of the authors' trial K, 0-9.", "K"),
-    ] = None,
-    size: Annotated[Count, _network("--size", "Side of the square images are brought to.", "PIXELS")] = None,
-    channels: Annotated[Text, _network("--channels", "Convert images to grey or to RGB.", "grey|rgb")] = None,
-    architecture: Annotated[Text, _network("--architecture", _ARCHITECTURES, "NAME")] = None,
-    head: Annotated[
-        Text, _network("--head", "Last layer: SHELS's cosines, or a linear one.", "cosine|linear")
-    ] = None,
-    weights: Annotated[
-        Path | None, _network("--weights", "Pretrained weights for vgg16 (safetensors, local).", "FILE")
-    ] = None,
-    epochs: Annotated[Count, _loss("--epochs", "Length in passes over the data.", "N")] = None,
-    steps: Annotated[Count, _loss("--steps", "Length in optimiser steps, at most.", "N")] = None,
-    learning_rate: Annotated[Number, _loss("--learning-rate", "The optimiser's rate, over 0.", "X")] = None,
-    batch_size: Annotated[Count, _loss("--batch-size", "Samples in each step.", "N")] = None,
-    alpha: Annotated[Number, _loss("--alpha", "Weight of the group sparsity, 0 or more.", "X")] = None,
-    depth_weights: Annotated[
-        Text, _loss("--depth-weights", "layer-wise (sparsity fades with depth) or constant.", "RULE")
-    ] = None,
-    accept: Annotated[
-        Number, _loss("--accept", "Accept this share of known samples, such as 0.95.", "SHARE")
-    ] = None,
-    sd: Annotated[
-        Number, _loss("--sd", "The paper's threshold: mean score less K standard deviations.", "K")
-    ] = None,
+    known: Known = None,
+    novel: Novel = None,
+    known_count: KnownCount = None,
+    authors_order: AuthorsOrder = None,
+    size: Size = None,
+    channels: Channels = None,
+    architecture: Architecture = None,
+    head: Head = None,
+    weights: Weights = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    learning_rate: LearningRate = None,
+    batch_size: BatchSize = None,
+    alpha: Alpha = None,
+    depth_weights: DepthWeights = None,
+    accept: Accept = None,
+    sd: Sd = None,
     learner: Annotated[Text, _pair("--learner", _LEARNERS, "NAME")] = None,
     detector: Annotated[Text, _pair("--detector", _DETECTORS, "NAME")] = None,
 ) -> None:
