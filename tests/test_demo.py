@@ -11,8 +11,8 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 
 from shels import demo
 from shels.agent.agent import OpenWorldAgent, Request
+from shels.agent.evaluation import RecordingOracle, evaluate_run
 from shels.agent.home import Home
-from shels.agent.measured import Witness, follow
 from shels.agent.oracle import Oracle
 from shels.config import presets
 from shels.data.sources import load_named
@@ -42,7 +42,7 @@ def shown_part():
 
 @pytest.fixture(scope="module")
 def alone(outcome, shown_part):
-    """The course that nobody helps with, from the saved model, and an agent that took it unwatched."""
+    """The run that nobody helps with, from the saved model, and an agent that took it unwatched."""
     result, out, _ = outcome
     known, novel = tuple(result["known_classes"]), tuple(result["novel_classes"])
     learner = Learner.load(out / "model", device="cpu")
@@ -163,8 +163,8 @@ def test_an_alarm_on_a_batch_of_known_digits_alone_is_a_false_one(outcome, shown
 def test_asked_about_a_new_digit_the_oracle_gives_its_training_images_and_about_a_known_one_nothing(
     shown_part,
 ):
-    data, witness = load_named("digits"), Witness(shown_part)
-    ask = Oracle(witness.truths, data.train, lambda: (0, 1))
+    data, oracle = load_named("digits"), RecordingOracle(shown_part)
+    ask = Oracle(oracle, data.train, lambda: (0, 1))
     request = Request("a", "novel-1", shown_part.only([5]).inputs[:7], 1.0)
     strays = torch.cat([request.inputs, shown_part.only([1]).inputs[:6]])
     for inputs in (request.inputs, strays):
@@ -180,42 +180,44 @@ def test_a_learner_that_takes_everything_for_new_raises_false_alarms_on_known_di
     nothing_known = torch.tensor(torch.inf, dtype=learner.detector.parts[0].threshold.dtype)
     parts = tuple(replace(part, threshold=nothing_known) for part in learner.detector.parts)
     learner = replace(learner, detector=replace(learner.detector, parts=parts))
-    witness = Witness(shown_part)
-    agent = OpenWorldAgent(learner, confirm=witness)
-    agent.supplier = Oracle(witness.truths, load_named("digits").train, lambda: agent.learner.classes)
-    course = follow(agent, batches_of(result, shown_part)[:2], shown_part, witness)
-    assert [step.share for step in course.steps] == [1, 1]
-    assert course.false_alarms == 2
-    assert course.learner.classes == learner.classes
-    assert course.accuracy == learner.evaluate(shown_part.only(learner.classes))["closed_set_accuracy"]
+    oracle = RecordingOracle(shown_part)
+    agent = OpenWorldAgent(learner, confirm=oracle)
+    agent.supplier = Oracle(oracle, load_named("digits").train, lambda: agent.learner.classes)
+    run = evaluate_run(agent, batches_of(result, shown_part)[:2], shown_part, oracle)
+    assert [step.share for step in run.steps] == [1, 1]
+    assert run.false_alarms == 2
+    assert run.learner.classes == learner.classes
+    assert run.accuracy == learner.evaluate(shown_part.only(learner.classes))["closed_set_accuracy"]
 
 
 def test_alone_the_agent_learns_groups_under_names_of_its_own(outcome, alone, shown_part):
-    course, again = alone
+    run, again = alone
     content = {
         image.numpy().tobytes(): name for image, name in zip(*images_and_names(shown_part), strict=True)
     }
-    groups = [group for step in course.steps for group in step.learned]
+    groups = [group for step in run.steps for group in step.learned]
     assert [group.name for group in groups] == [f"novel-{i + 1}" for i in range(len(groups))]
     assert list(again.learner.classes) == outcome[0]["known_classes"] + [group.name for group in groups]
     assert groups
     for group in groups:
-        shows = Counter(content[image.numpy().tobytes()] for image in again.model.images_of(group.name))
+        shows = Counter(
+            content[image.numpy().tobytes()] for image in again.model.buffers.of_class(group.name)
+        )
         assert (group.truth, round(group.purity * group.seen)) == shows.most_common(1)[0]
         assert group.seen == group.images == shows.total()
 
 
 def test_alone_the_accuracy_is_that_of_images_it_did_not_learn_from(alone, shown_part):
-    course, again = alone
-    groups = [group for step in course.steps for group in step.learned]
-    learned = {image.numpy().tobytes() for g in groups for image in again.model.images_of(g.name)}
+    run, again = alone
+    groups = [group for step in run.steps for group in step.learned]
+    learned = {image.numpy().tobytes() for g in groups for image in again.model.buffers.of_class(g.name)}
     images, truth = images_and_names(shown_part)
     apart = np.array([image.numpy().tobytes() not in learned for image in images])
     assert 0 < (~apart).sum() == sum(group.images for group in groups)
-    meant = {name: name for name in course.taught} | {group.name: group.truth for group in groups}
+    meant = {name: name for name in run.taught} | {group.name: group.truth for group in groups}
     scores = again.learner.class_scores(shown_part.inputs)
     named = np.array([meant[again.learner.classes[i]] for i in scores.argmax(dim=1)])
-    assert course.accuracy == pytest.approx(accuracy_score(truth[apart], named[apart]))
+    assert run.accuracy == pytest.approx(accuracy_score(truth[apart], named[apart]))
 
 
 def test_the_report_tells_the_story_in_order_and_progress_was_reported(outcome):

@@ -53,7 +53,7 @@ def test_a_home_saved_before_goes_on(tmp_path, images):
     assert agent.learner.classes == (0, 1, 2, 3, "six", "novel-2")
     assert (home.version, home.versions()) == (4, [1, 2, 3, 4])
     assert [event["kind"] for event in home.events()].count("accommodated") == 2
-    assert len(agent.model.images_of("novel-2")) == 27
+    assert len(agent.model.buffers.of_class("novel-2")) == 27
     agent.model.rename("novel-2", "seven")
     assert home.load("cpu").classes == (0, 1, 2, 3, "six", "seven")
     assert json.loads((tmp_path / "home/events.jsonl").read_text().splitlines()[-1])["kind"] == "renamed"

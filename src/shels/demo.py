@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from shels.agent.agent import OpenWorldAgent
+from shels.agent.evaluation import EvaluatedRun, RecordingOracle, evaluate_run
 from shels.agent.home import Home
-from shels.agent.measured import Course, Witness, follow
 from shels.agent.oracle import Oracle
 from shels.config import Settings
 from shels.config.presets import preset
@@ -74,35 +74,35 @@ def run(
 
 def with_help(
     learner: Learner, data: DataSet, split: ClassSplit, seed: int, home: Home | None = None
-) -> Course:
+) -> EvaluatedRun:
     """Return the paper's protocol: known batches, then a new digit, of which an oracle gives more."""
-    witness = Witness(data.test)
-    agent = OpenWorldAgent(learner, home=home, confirm=witness, seed=seed)
-    agent.supplier = Oracle(witness.truths, data.train, lambda: agent.learner.classes)
+    oracle = RecordingOracle(data.test)
+    agent = OpenWorldAgent(learner, home=home, confirm=oracle, seed=seed)
+    agent.supplier = Oracle(oracle, data.train, lambda: agent.learner.classes)
     stream = paper_stream(data.test, split.known, split.novel, batch_size=BATCH_SIZE, seed=seed)
-    return follow(agent, stream, data.test, witness)
+    return evaluate_run(agent, stream, data.test, oracle)
 
 
-def without_help(learner: Learner, data: DataSet, split: ClassSplit, seed: int) -> Course:
+def without_help(learner: Learner, data: DataSet, split: ClassSplit, seed: int) -> EvaluatedRun:
     """Return the mixed protocol with nobody to ask: it learns from what it saw, under names of its own."""
-    witness = Witness(data.test)
-    agent = OpenWorldAgent(learner, confirm=witness, seed=seed)
+    oracle = RecordingOracle(data.test)
+    agent = OpenWorldAgent(learner, confirm=oracle, seed=seed)
     stream = mixed_stream(
         data.test, split.known, split.novel, batches=MIXED_BATCHES, batch_size=BATCH_SIZE, seed=seed
     )
-    return follow(agent, stream, data.test, witness)
+    return evaluate_run(agent, stream, data.test, oracle)
 
 
-def _result(split: ClassSplit, course: Course, measures: dict[str, Any]) -> dict[str, Any]:
+def _result(split: ClassSplit, run: EvaluatedRun, measures: dict[str, Any]) -> dict[str, Any]:
     names = ("known_accuracy", "novel_accuracy", "combined_accuracy", "auroc")
     return {
         "known_classes": list(split.known),
         "novel_classes": list(split.novel),
-        "found": course.found,
-        "missed": course.missed,
-        "false_alarms": course.false_alarms,
-        "final_accuracy": course.accuracy,
-        "novel_accuracy": {str(name): course.right[name] for name in split.novel},
+        "found": run.found,
+        "missed": run.missed,
+        "false_alarms": run.false_alarms,
+        "final_accuracy": run.accuracy,
+        "novel_accuracy": {str(name): run.right[name] for name in split.novel},
         "detection": {name: measures[name] for name in names},
     }
 
@@ -136,22 +136,22 @@ def _new_home(directory: Path, learner: Learner) -> Home:
 # In words -----------------------------------------------------------------------------------------------
 
 
-def _title(course: Course) -> str:
-    known, found = _number(len(course.taught)).capitalize(), len(course.found)
-    return f"{known} digits known, {_of(found, found + len(course.missed))} new ones found and learned"
+def _title(run: EvaluatedRun) -> str:
+    known, found = _number(len(run.taught)).capitalize(), len(run.found)
+    return f"{known} digits known, {_of(found, found + len(run.missed))} new ones found and learned"
 
 
-def _lead(course: Course) -> str:
-    found, new = len(course.found), len(course.found) + len(course.missed)
-    order = f" ({comma(course.found)}, in this order)" if found else ""
+def _lead(run: EvaluatedRun) -> str:
+    found, new = len(run.found), len(run.found) + len(run.missed)
+    order = f" ({comma(run.found)}, in this order)" if found else ""
     false = {0: "no false alarm", 1: "one false alarm"}
-    alarms = false.get(course.false_alarms, f"{_number(course.false_alarms)} false alarms")
+    alarms = false.get(run.false_alarms, f"{_number(run.false_alarms)} false alarms")
     return (
-        f"A small network was taught the digits {comma(sorted_classes(course.taught))}. Then it watched "
-        f"{len(course.steps)} batches of images and was not told when anything new began. It found "
+        f"A small network was taught the digits {comma(sorted_classes(run.taught))}. Then it watched "
+        f"{len(run.steps)} batches of images and was not told when anything new began. It found "
         f"{_of(found, new)} new digits{order} and learned them from images of theirs alone, raised {alarms}, "
-        f"and in the end named {percent(course.accuracy)} of the test images of all "
-        f"{_number(len(course.right))} digits rightly."
+        f"and in the end named {percent(run.accuracy)} of the test images of all "
+        f"{_number(len(run.right))} digits rightly."
     )
 
 

@@ -12,7 +12,7 @@ from shels.agent import events
 from shels.agent.buffers import read_buffers
 from shels.agent.events import KINDS, Event, fault, in_words, kind_of
 from shels.agent.inspection import inspection
-from shels.agent.notes import Pending
+from shels.agent.journal import Pending
 from shels.agent.versioned import VersionedLearner
 from shels.errors import ModelFileError, SettingsError, ShelsError
 

@@ -61,7 +61,7 @@ def digits():
 def test_one_class_stays_one_group(size, seed):
     features, _ = clouds([size], seed)
     found = separate(features, seed=seed)
-    assert found.count == 1
+    assert len(found.purity) == 1
     assert (found.groups == 0).all()
 
 
@@ -74,7 +74,7 @@ def test_one_class_that_is_no_gaussian_stays_one_group(shape):
         "long": normal * torch.cat([torch.tensor([8.0, 4.0]), torch.ones(38)]),
         "heavy": normal / torch.rand(300, 1, generator=draws).clamp(min=0.2),
     }[shape]
-    assert separate(features).count == 1
+    assert len(separate(features).purity) == 1
 
 
 @pytest.mark.parametrize("sizes", [(50, 50), (200, 40), (300, 200, 100)])
@@ -82,48 +82,48 @@ def test_mixed_classes_come_apart_the_largest_first(sizes):
     features, truth = clouds(sizes)
     order = torch.randperm(len(truth), generator=torch.Generator().manual_seed(0))
     found = separate(features[order])
-    assert found.count == len(sizes)
+    assert len(found.purity) == len(sizes)
     counts = found.groups.bincount().tolist()
     assert counts == sorted(counts, reverse=True)
-    assert all(majority(found.groups, truth[order], position) == 1.0 for position in range(found.count))
+    assert all(majority(found.groups, truth[order], position) == 1.0 for position in range(len(found.purity)))
 
 
 def test_classes_too_close_to_tell_apart_stay_together():
     centres = torch.zeros(2, 40)
     centres[1, 0] = 2.0  # two Gaussians this close have one peak
-    assert separate(clouds([200, 200], centres=centres)[0]).count == 1
+    assert len(separate(clouds([200, 200], centres=centres)[0]).purity) == 1
 
 
 def test_rejected_samples_of_known_classes_make_no_class():
-    assert separate(rejected(60), known_means=KNOWN).count == 0
+    assert len(separate(rejected(60), known_means=KNOWN).purity) == 0
     one_class = KNOWN[:1] + torch.randn(60, 40, generator=torch.Generator().manual_seed(0)) * 1.4
-    assert separate(one_class, known_means=KNOWN).count == 0
+    assert len(separate(one_class, known_means=KNOWN).purity) == 0
 
 
 def test_rejected_samples_among_a_new_class_are_dropped_and_lower_its_purity():
     features = torch.cat([clouds([80])[0], rejected(8)])
     found = separate(features, known_means=KNOWN)
-    assert found.count == 1
+    assert len(found.purity) == 1
     assert found.groups.tolist() == [0] * 80 + [-1] * 8
     assert found.purity == (80 / 88,)
     strict = separate(features, SeparationSettings(least_purity=0.95), known_means=KNOWN)
-    assert (strict.count, strict.groups.unique().tolist()) == (0, [-1])
+    assert (len(strict.purity), strict.groups.unique().tolist()) == (0, [-1])
 
 
 def test_groups_below_the_least_size_are_dropped():
     features, _ = clouds([60, 60])
     assert (
-        separate(features, SeparationSettings(least_size=70)).count == 1
+        len(separate(features, SeparationSettings(least_size=70)).purity) == 1
     )  # not divided: the parts are small
-    assert separate(features[:9]).count == 0
-    assert separate(features[:9], SeparationSettings(least_size=5)).count == 1
+    assert len(separate(features[:9]).purity) == 0
+    assert len(separate(features[:9], SeparationSettings(least_size=5)).purity) == 1
     assert separate(features[:0]).groups.shape == (0,)
 
 
 def test_only_the_largest_classes_are_proposed_when_there_are_too_many():
     features, truth = clouds([60, 80, 100])
     found = separate(features, SeparationSettings(most_classes=2))
-    assert found.count == len(found.purity) == 2
+    assert len(found.purity) == 2
     assert set(truth[found.groups == -1].tolist()) == {0}
 
 
@@ -138,17 +138,17 @@ def test_the_same_seed_gives_the_same_groups_and_callers_randomness_is_left_alon
 
 
 def test_identical_samples_are_one_group():
-    assert separate(torch.ones(30, 8)).count == 1
+    assert len(separate(torch.ones(30, 8)).purity) == 1
 
 
 def test_digits_of_one_class_stay_one_group_and_of_two_come_apart(digits):
     rows, labels, means = digits
     for digit in (0, 2, 3, 4, 5, 6, 7, 8):  # 1 and 9 are each written in two ways, far apart as pixels
-        assert separate(rows[labels == digit]).count == 1, digit
+        assert len(separate(rows[labels == digit]).purity) == 1, digit
     for pair in ((6, 7), (7, 8), (6, 9)):
         mixed = (labels == pair[0]) | (labels == pair[1])
         found = separate(rows[mixed], known_means=means)
-        assert found.count == 2, pair
+        assert len(found.purity) == 2, pair
         assert min(majority(found.groups, labels[mixed], position) for position in (0, 1)) > 0.95
 
 
@@ -157,7 +157,7 @@ def test_digits_known_to_the_means_make_no_class(digits):
     known = labels < 6
     distance = torch.cdist(rows[known].double(), means).amin(dim=1)
     furthest = distance.argsort(descending=True)[:50]
-    assert separate(rows[known][furthest], known_means=means).count == 0
+    assert len(separate(rows[known][furthest], known_means=means).purity) == 0
 
 
 def test_gap_and_density_between_worked_by_hand():

@@ -60,14 +60,14 @@ def test_a_class_taken_in_is_a_new_version_and_its_images_are_kept(model, home, 
     model.accommodate("novel-1", "novel-1", of(data.train, 6))
     assert home.version == model.version == 2
     assert home.load("cpu").classes == model.learner.classes == (0, 1, 2, 3, "novel-1")
-    assert torch.equal(model.images_of("novel-1"), of(data.train, 6))
-    assert torch.equal(reopened(model).images_of("novel-1"), of(data.train, 6))
+    assert torch.equal(model.buffers.of_class("novel-1"), of(data.train, 6))
+    assert torch.equal(reopened(model).buffers.of_class("novel-1"), of(data.train, 6))
 
 
 def test_images_of_a_class_with_a_name_of_its_own_are_not_kept(model, data):
     model.accommodate("novel-1", "six", of(data.train, 6))
     assert model.learner.classes[-1] == "six"
-    assert model.images_of("six") is None
+    assert model.buffers.of_class("six") is None
     assert model.home.buffered() == {}
     assert model.next_provisional() == 2
 
@@ -84,7 +84,7 @@ def test_without_a_home_the_same_happens_in_memory(learner, data):
     model.accommodate("novel-1", "novel-1", of(data.train, 6))
     model.rename("novel-1", "six")
     assert model.learner.classes[-1] == "six"
-    assert model.images_of("novel-1") is None
+    assert model.buffers.of_class("novel-1") is None
     assert model.finished_batches() == set()
     with pytest.raises(SettingsError, match="no home with earlier versions"):
         model.rollback(1)
@@ -101,7 +101,7 @@ def test_a_rename_is_a_version_in_the_log_and_lets_the_images_go(model, home, da
     }  # fmt: skip
     assert home.load("cpu").classes == (0, 1, 2, 3, "six")
     assert home.load("cpu", version=2).classes == (0, 1, 2, 3, "novel-1")
-    assert model.images_of("novel-1") is None
+    assert model.buffers.of_class("novel-1") is None
     assert home.buffered() == {}
 
 
@@ -135,7 +135,7 @@ def test_a_split_gives_two_classes_with_images_of_their_own(model, home, data):
         "kind": "split", "batch": "", "from": "novel-1", "to": list(names), "by": "Ada", "version": 3
     }  # fmt: skip
     assert sorted(home.buffered()) == ["taken-novel-2", "taken-novel-3"]
-    assert sum(len(model.images_of(name)) for name in names) == len(both)
+    assert sum(len(model.buffers.of_class(name)) for name in names) == len(both)
     found = [max(set(given), key=given.count) for given in _given_to(model.learner, data, 6, 7)]
     assert sorted(found) == ["novel-2", "novel-3"]
     assert model.next_provisional() == 4
@@ -254,7 +254,7 @@ def test_release_leaves_images_of_classes_alone(model, data):
     model.buffers.wait("a", of(data.train, 7)[:7])
     model.buffers.release()
     assert list(model.home.buffered()) == ["taken-novel-1"]
-    assert model.images_of("novel-1") is not None
+    assert model.buffers.of_class("novel-1") is not None
 
 
 def test_a_batch_kept_again_replaces_what_was_kept_of_it(model, data):

@@ -7,7 +7,14 @@ import torch
 
 from shels.agent.agent import OpenWorldAgent, Request, Supply
 from shels.agent.alarm import FalseAlarmRate, PresetShare
-from shels.agent.measured import Accuracy, Course, Group, Step, Witness, follow
+from shels.agent.evaluation import (
+    Accuracy,
+    EvaluatedBatch,
+    EvaluatedRun,
+    Group,
+    RecordingOracle,
+    evaluate_run,
+)
 from shels.config import AcceptShare, Adam, NetworkSettings, Settings, TrainingSettings
 from shels.data.streams import StreamBatch, paper_stream
 from shels.errors import DataError
@@ -37,13 +44,13 @@ def step(labels="aabb", judged=(0, 0, 0, 0), *, known="ab", groups=(), outcome="
     share = float(novel.double().mean())
     batch = StreamBatch("x", torch.zeros(len(labels), 1, 4, 4), tuple(labels))
     before = Accuracy(0.75, 0.0, "c") if "c" in labels else Accuracy(1.0)
-    return Step(
+    return EvaluatedBatch(
         batch, tuple(labels), novel, 0.5, share >= 0.5, tuple(known), outcome, groups, before, after or before
     )
 
 
-def course(*steps):
-    return Course(("a", "b"), steps, None, FalseAlarmRate(), 0.9, {"a": 1.0, "b": 0.9, "c": 0.8}, 0.85)
+def evaluated(*steps):
+    return EvaluatedRun(("a", "b"), steps, None, FalseAlarmRate(), 0.9, {"a": 1.0, "b": 0.9, "c": 0.8}, 0.85)
 
 
 FOUND = step(
@@ -62,11 +69,11 @@ TAKEN_FOR_NEW = step("aabc", (1, 1, 0, 0), groups=(Group("novel-1", "a", 1.0, 2)
 
 def test_a_witness_tells_what_most_images_show_and_how_many():
     samples = blobs(KNOWN, shape=SHAPE)
-    witness = Witness(samples)
+    oracle = RecordingOracle(samples)
     some = torch.cat([samples.only(["b"]).inputs[:3], samples.only(["a"]).inputs[:1]])
-    assert witness.truth(some) == ("b", 0.75)
-    assert witness(Request("7", "novel-1", some, 1.0))
-    assert torch.equal(witness.asked["7"], some)
+    assert oracle.of(some) == ("b", 0.75)
+    assert oracle(Request("7", "novel-1", some, 1.0))
+    assert torch.equal(oracle.requests["7"], some)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +82,7 @@ def test_a_witness_tells_what_most_images_show_and_how_many():
         (step(), False),  # no alarm
         (FOUND, False),
         (UNDECIDED, True),  # an alarm, and all of it is known
-        (replace(FOUND, groups=(), outcome="undecided"), False),  # nothing came of it, but it was right
+        (replace(FOUND, groups=(), decision="undecided"), False),  # nothing came of it, but it was right
         (TAKEN_FOR_NEW, True),  # something new was in it, and a known class was taken for it
         (replace(TAKEN_FOR_NEW, groups=(*TAKEN_FOR_NEW.groups, *FOUND.groups)), False),
     ],
@@ -86,7 +93,7 @@ def test_an_alarm_is_false_without_anything_new_or_where_only_known_classes_were
 
 def test_a_course_tells_what_was_found_and_missed_and_counts_false_alarms():
     late = step("eecc", (1, 1, 0, 0), known="abc", outcome="undecided")
-    whole = course(step(), FOUND, UNDECIDED, TAKEN_FOR_NEW, late)
+    whole = evaluated(step(), FOUND, UNDECIDED, TAKEN_FOR_NEW, late)
     assert (whole.found, whole.missed, whole.false_alarms) == (["c"], ["e"], 2)
 
 
@@ -102,17 +109,17 @@ def pools():
 
 def followed(learner, supplier=None):
     shown = list(pools())[1]
-    witness = Witness(shown)
-    agent = OpenWorldAgent(learner, supplier=supplier(witness) if supplier else None, confirm=witness)
+    oracle = RecordingOracle(shown)
+    agent = OpenWorldAgent(learner, supplier=supplier(oracle) if supplier else None, confirm=oracle)
     stream = paper_stream(shown, KNOWN, NEW, batch_size=50, seed=0, known_epochs=1)
-    return follow(agent, stream, shown, witness)
+    return evaluate_run(agent, stream, shown, oracle)
 
 
-def more_of_it(witness):
+def more_of_it(oracle):
     train = next(pools())
 
     def supplier(request):
-        name = witness.truth(request.inputs).name
+        name = oracle.of(request.inputs).name
         return Supply(train.only([name]).inputs, name)
 
     return supplier
@@ -145,30 +152,30 @@ def test_the_agent_that_was_followed_ends_with_the_accuracy_that_counting_gives(
 
 
 def test_a_class_that_nobody_supplies_is_missed_and_counts_as_wrong(learner):
-    course = followed(learner, lambda _: lambda _: None)
-    assert (course.found, course.missed, course.false_alarms) == ([], list(NEW), 0)
-    assert [step.outcome for step in course.steps if step.batch.phase == "novel"] == ["declined", "declined"]
-    assert (course.right["d"], course.right["<e>"]) == (0.0, 0.0)
-    assert course.accuracy == pytest.approx(0.6, abs=0.02)
+    found = followed(learner, lambda _: lambda _: None)
+    assert (found.found, found.missed, found.false_alarms) == ([], list(NEW), 0)
+    assert [step.decision for step in found.steps if step.batch.phase == "novel"] == ["declined", "declined"]
+    assert (found.right["d"], found.right["<e>"]) == (0.0, 0.0)
+    assert found.accuracy == pytest.approx(0.6, abs=0.02)
 
 
 def test_a_batch_without_labels_cannot_be_measured(learner):
     batch = StreamBatch("nameless", next(pools()).inputs[:9])
     with pytest.raises(DataError, match="nameless: nothing can be measured"):
-        follow(OpenWorldAgent(learner), [batch], next(pools()), Witness(next(pools())))
+        evaluate_run(OpenWorldAgent(learner), [batch], next(pools()), RecordingOracle(next(pools())))
 
 
 # On the page -------------------------------------------------------------------------------------------
 
 
 def test_the_axis_of_time_has_every_batch_and_the_learning_after_it():
-    found, undecided = course(FOUND, UNDECIDED), course(replace(FOUND, groups=(), outcome="drift"))
+    found, undecided = evaluated(FOUND, UNDECIDED), evaluated(replace(FOUND, groups=(), decision="drift"))
     batch, learning, after = moments(found)
     assert batch == Moment("novel", "1", 0.75, 0.5, "alarm: c", Accuracy(0.75, 0.0, "c"))
     assert learning == Moment("learning", note="learns c", accuracy=Accuracy(0.95, 0.8, "c"))
     assert (after.phase, after.note, after.accuracy) == ("known", "false alarm", Accuracy(1.0))
     assert [moment.note for moment in moments(undecided)] == ["alarm: drift"]
-    again = moments(course(FOUND, FOUND))
+    again = moments(evaluated(FOUND, FOUND))
     assert [moment.phase for moment in again] == [
         "novel",
         "learning",
@@ -179,11 +186,11 @@ def test_the_axis_of_time_has_every_batch_and_the_learning_after_it():
 
 
 def test_the_figure_over_time_marks_alarms_and_draws_accuracy_only_where_it_was_measured():
-    (whole,) = timeline(course(step(), FOUND, UNDECIDED))
+    (whole,) = timeline(evaluated(step(), FOUND, UNDECIDED))
     words = Reader(whole.svg()).text
     for expected in ("alarm: c", "learns c", "false alarm", "alarm line", "accuracy, newest class"):
         assert expected in words
-    (part,) = without_accuracy(course(step(), FOUND))
+    (part,) = without_accuracy(evaluated(step(), FOUND))
     assert "accuracy" not in Reader(part.svg()).text
     assert "learning" in Reader(part.svg()).text
     assert whole.alt.count(".") == part.alt.count(".") == 1  # one sentence: the table below has the numbers
@@ -201,12 +208,12 @@ def test_a_threshold_that_no_batch_can_reach_is_drawn_inside_the_figure():
 
 
 def test_the_bars_at_the_end_name_first_and_later_classes_each_with_its_share():
-    (figure,) = final_bars(course(FOUND))
+    (figure,) = final_bars(evaluated(FOUND))
     words = plain(Reader(figure.svg()).text)
     assert "classes of the first training: share named rightly" in words
     assert "classes learned later: share named rightly" in words
     assert all(share in words for share in ("100.0 %", "90.0 %", "80.0 %"))
-    first = replace(course(), right={"a": 1.0, "b": 0.9})
+    first = replace(evaluated(), right={"a": 1.0, "b": 0.9})
     assert "learned later: share" not in Reader(final_bars(first)[0].svg()).text
 
 
@@ -256,6 +263,6 @@ def test_the_page_is_sound_and_its_figures_are_those_of_the_courses(learner, hel
 
 def test_vectors_have_no_pictures_and_a_course_without_groups_says_so():
     vectors = replace(FOUND, batch=StreamBatch("x", torch.zeros(4, 3), FOUND.labels))
-    assert open_world._pictures(course(vectors)) == []
-    assert open_world._pictures(course(step())) == []
-    assert "no group" in open_world._alone(course(step(), UNDECIDED))[-1]
+    assert open_world._pictures(evaluated(vectors)) == []
+    assert open_world._pictures(evaluated(step())) == []
+    assert "no group" in open_world._alone(evaluated(step(), UNDECIDED))[-1]

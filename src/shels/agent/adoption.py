@@ -40,7 +40,7 @@ def check_beginning(directory: Path) -> None:
     if directory.exists() and not directory.is_dir():
         raise ModelFileError(f"{directory} is a file; name a directory for the model")
     if versions.is_home(directory):
-        raise ModelFileError(f"{directory} keeps versions of a model already; add one by commit")
+        raise ModelFileError(f"{directory} keeps versions of a model already; add one by change")
     if (directory / "model.json").exists():
         raise ModelFileError(f"{directory} holds a plain model; make it a home by adopt")
     if (directory / "events.jsonl").exists():

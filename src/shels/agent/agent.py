@@ -15,22 +15,11 @@ from typing import Any
 from torch import Tensor
 
 from shels import runtime
-from shels.agent.events import (
-    ACCOMMODATED,
-    ACCOMMODATING,
-    ALARM,
-    DECLINED,
-    DRIFT,
-    OBSERVED,
-    RESUMED,
-    UNDECIDED,
-    Event,
-)
+from shels.agent import events
+from shels.agent.events import Event
 from shels.agent.home import Home
-from shels.agent.journal import Journal
-from shels.agent.notes import Group, Plan, damaged_plan
-from shels.agent.observation import AgentSettings, observe, rows_of
-from shels.agent.proposals import propose
+from shels.agent.journal import Journal, Plan, ProposedClass, damaged_plan
+from shels.agent.observation import AgentSettings, observe, propose, rows_of
 from shels.agent.versioned import VersionedLearner
 from shels.data.samples import Label
 from shels.data.streams import StreamBatch
@@ -116,25 +105,25 @@ class OpenWorldAgent:
         """
         key = batch_key(batch)
         journal = Journal(self.model, batch.name, key, repr((self.settings, self.seed)))
-        if journal.plan is None:
+        if journal.note.plan is None:
             seen = observe(self.learner, batch.inputs, self.settings.alarm)
             if not seen.alarm:
                 self.model.buffers.release(key)  # what an earlier look at it left there
-                yield journal.record(OBSERVED, seen.facts, done=True)
+                yield journal.record(events.OBSERVED, seen.facts, done=True)
                 journal.close()
                 return
             journal.begin()
-            yield journal.record(OBSERVED, seen.facts)
-            features, network = seen.novel_features(), self.learner.network
-            self.model.buffers.wait(key, batch.inputs[seen.novel], features, network)
+            yield journal.record(events.OBSERVED, seen.facts)
+            features = rows_of(seen.features, seen.novel)
+            self.model.buffers.wait(key, batch.inputs[seen.novel], features, self.learner.network)
             limits = {name: seen.facts[name] for name in ("share", "threshold")}
-            yield journal.record(ALARM, limits)
+            yield journal.record(events.ALARM, limits)
             plan = journal.decide(self._plan(batch))
         else:
-            plan = journal.plan
-            yield from journal.given(OBSERVED, ALARM)
+            plan = journal.note.plan
+            yield from journal.given(events.OBSERVED, events.ALARM)
         yield from self._carry_out(plan, journal)
-        yield journal.record(RESUMED, {"classes": list(self.learner.classes)}, done=True)
+        yield journal.record(events.RESUMED, {"classes": list(self.learner.classes)}, done=True)
         journal.close()
 
     def _plan(self, batch: StreamBatch) -> Plan:
@@ -146,28 +135,28 @@ class OpenWorldAgent:
         proposal = propose(self.learner, images, self.settings.proposals, seed, theirs)
         if proposal.drift is not None:
             return Plan(len(rows), drift=proposal.drift.reason)
-        first = self.model.reserve(proposal.count)
+        first = self.model.reserve(len(proposal.purity))
         groups = []
         for place, purity in enumerate(proposal.purity):
             own = rows[proposal.groups == place]
             request = f"{batch.name}:{_digest(waiting[own])}"
-            groups.append(Group(request, f"novel-{first + place}", purity, tuple(own.tolist())))
+            groups.append(ProposedClass(request, f"novel-{first + place}", purity, tuple(own.tolist())))
         return Plan(len(rows), groups=tuple(groups))
 
     def _carry_out(self, plan: Plan, journal: Journal) -> Iterator[Event]:
         """Give the events of what was decided; images go when it is clear what they are."""
         if plan.drift is not None:
-            yield journal.record(DRIFT, {"reason": plan.drift, "images": plan.images})
+            yield journal.record(events.DRIFT, {"reason": plan.drift, "images": plan.images})
         elif not plan.groups:
             why = "no group of images is one class"
-            yield journal.record(UNDECIDED, {"images": plan.images, "reason": why})
+            yield journal.record(events.UNDECIDED, {"images": plan.images, "reason": why})
             return
         for group in plan.groups:
             before = journal.decided(group.request)
             yield from before or self._answer(self._request(group, journal), journal)
         self.model.buffers.release()
 
-    def _request(self, group: Group, journal: Journal) -> Request:
+    def _request(self, group: ProposedClass, journal: Journal) -> Request:
         """Ask about images that wait, which must be those that the plan was made of."""
         waiting, places = self.model.buffers.waiting(), list(group.rows)
         whole = max(places, default=len(waiting)) < len(waiting)
@@ -179,20 +168,18 @@ class OpenWorldAgent:
         return Request(group.request, group.name, inputs, group.purity, own)
 
     def _answer(self, request: Request, journal: Journal) -> Iterator[Event]:
-        """Give the events of one proposed class: declined, or learned."""
         facts: dict[str, Any] = {"request": request.id, "seen": len(request.inputs), "purity": request.purity}
         supply = self._supply(request)
         if isinstance(supply, str):
-            yield journal.record(DECLINED, facts | {"name": request.name, "reason": supply})
+            yield journal.record(events.DECLINED, facts | {"name": request.name, "reason": supply})
             return
         inputs = request.inputs if supply.inputs is None else supply.inputs
         name = request.name if supply.name is None else supply.name
         facts |= {"name": name if _is_name(name) else repr(name), "images": len(inputs), "by": supply.by}
-        refusal = self._refusal(inputs, name)
-        if refusal:
-            yield journal.record(DECLINED, facts | {"reason": refusal})
+        if refusal := self._refusal(inputs, name):
+            yield journal.record(events.DECLINED, facts | {"reason": refusal})
             return
-        yield journal.record(ACCOMMODATING, facts | {"step": 0, "steps": 0})
+        yield journal.record(events.ACCOMMODATING, facts | {"step": 0, "steps": 0})
         learning = self.model.accommodating(
             request.name,
             name,
@@ -206,15 +193,15 @@ class OpenWorldAgent:
             for now in learning:
                 if now.stage == "training":
                     steps = {"step": now.step, "steps": now.steps}
-                    yield Event(ACCOMMODATING, journal.batch, facts | steps)
+                    yield Event(events.ACCOMMODATING, journal.batch, facts | steps)
         except (DataError, SettingsError, AccommodationError, TrainingError) as error:
-            yield journal.record(DECLINED, facts | {"reason": str(error)})
+            yield journal.record(events.DECLINED, facts | {"reason": str(error)})
             return
         facts |= {"version": self.model.version, "seconds": self.learner.report["taken_in"][-1]["seconds"]}
-        yield Event(ACCOMMODATED, journal.batch, facts)  # the change has logged it
+        yield Event(events.ACCOMMODATED, journal.batch, facts)  # the change has logged it
 
     def _supply(self, request: Request) -> Supply | str:
-        """Ask about a proposed class, and return the answer or why there is none."""
+        """Return the answer to a request, or why there is none."""
         if self.confirm is not None and not self.confirm(request):
             return "not confirmed"
         if self.supplier is None:
@@ -222,7 +209,6 @@ class OpenWorldAgent:
         return self.supplier(request) or "nothing supplied"
 
     def _refusal(self, inputs: Tensor, name: Label) -> str:
-        """Say why a class cannot be learned under a name, or nothing."""
         if len(inputs) < LEAST_IMAGES:
             return f"under {LEAST_IMAGES} images"
         if not _is_name(name):
@@ -233,7 +219,6 @@ class OpenWorldAgent:
 
 
 def _is_name(name: object) -> bool:
-    """Tell whether a class can be called so and be written down: text or a number."""
     return isinstance(name, str | int | float | bool) and name == name  # noqa: PLR0124 - false of NaN alone
 
 

@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
+from shels.config.checks import Checked, Rule, number, whole
 from shels.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_SHARE = number(0, 1).holds
+_UNDER_ONE = Rule("a number, 0 or more and under 1", lambda value: _SHARE(value) and value < 1, float)
+_BETWEEN = Rule("a number over 0 and under 1", lambda value: _SHARE(value) and 0 < value < 1, float)
+
 
 @dataclass(frozen=True)
-class PresetShare:
+class PresetShare(Checked):
     """The paper's rule: alarm where more than a preset share of the batch is judged novel."""
 
     kind: ClassVar[str] = "preset-share"
-    share: float
+    share: Annotated[float, _UNDER_ONE]
     """Chosen for each data set: the paper's runs took 0.75 for MNIST and 0.3 for FMNIST."""
-
-    def __post_init__(self) -> None:
-        _share(self, "share")
 
 
 @dataclass(frozen=True)
-class FalseAlarmRate:
+class FalseAlarmRate(Checked):
     """Alarm where known classes alone would hardly ever give so many novel verdicts."""
 
     kind: ClassVar[str] = "false-alarm-rate"
-    probability: float = 0.001
+    probability: Annotated[float, _BETWEEN] = 0.001
     """The chance, at most, that a batch of known classes alarms."""
-    least_effect: float = 0.05
+    least_effect: Annotated[float, _UNDER_ONE] = 0.05
     """The share of novel verdicts beyond the expected false ones that is worth an alarm, however certain."""
-
-    def __post_init__(self) -> None:
-        _share(self, "probability", over=True)
-        _share(self, "least_effect")
 
 
 AlarmRule: TypeAlias = PresetShare | FalseAlarmRate
@@ -92,17 +89,6 @@ def _chance_of_at_least(size: int, novel: float, known: float) -> NDArray[Any]:
 
 def _check_counts(size: int, false_alarms: int, judged: int) -> None:
     for name, value, low in (("size", size, 1), ("false_alarms", false_alarms, 0), ("judged", judged, 0)):
-        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
-            raise SettingsError(f"{name} must be a whole number, {low} or more, got {value!r}")
+        whole(low).checked(name, value)
     if false_alarms > judged:
         raise SettingsError(f"false_alarms must be at most judged ({judged}), got {false_alarms}")
-
-
-def _share(settings: object, name: str, *, over: bool = False) -> None:
-    """Check a field that holds a share under 1, and keep it as a plain float."""
-    value = getattr(settings, name)
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not (number and 0 <= value < 1 and (value > 0 or not over)):
-        rule = "a number over 0 and under 1" if over else "a number, 0 or more and under 1"
-        raise SettingsError(f"{name} must be {rule}, got {value!r}")
-    object.__setattr__(settings, name, float(value))

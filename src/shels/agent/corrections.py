@@ -45,7 +45,12 @@ def teaching(
         with home.lock():
             if not was_home:
                 require_unchanged(home, None)
-            return Correction(after, _commit_class(home, learner, after))
+            home.adopt()
+            note = after.report["taken_in"][-1]
+            facts = {"name": note["class"], "images": note["images"], "by": "person"}
+            facts |= {"seconds": note["seconds"], "method": note["method"]}
+            VersionedLearner(learner, home).change(ACCOMMODATED, facts, after)
+            return Correction(after, home.version)
 
 
 def rollback(home: Home, version: str, device: str = "auto") -> Correction:
@@ -84,15 +89,6 @@ def require_unchanged(home: Home, version: int | None) -> None:
     """Raise where another run changed a home since it was at this version, None for no home yet."""
     if (home.version if home.exists else None) != version:
         raise ModelFileError(f"{home.directory} was changed by another run meanwhile; run this again")
-
-
-def _commit_class(home: Home, before: Learner, after: Learner) -> int:
-    home.adopt()
-    note = after.report["taken_in"][-1]
-    facts = {"name": note["class"], "images": note["images"], "by": "person"}
-    facts |= {"seconds": note["seconds"], "method": note["method"]}
-    VersionedLearner(before, home).change(ACCOMMODATED, facts, after)
-    return home.version
 
 
 def _apply(model: VersionedLearner, action: str, names: Sequence[Label]) -> str:

@@ -133,6 +133,10 @@ class Kind:
     other: Mapping[str, _Check] = field(default_factory=dict)
 
 
+def _ending(name: str, meaning: str, facts: tuple[str, ...], result: Callable[[Line], str] = _reason) -> Kind:
+    return Kind(name, meaning, facts, result=result, series=name)
+
+
 def _change(name: str, meaning: str, facts: tuple[str, ...], **more: Any) -> Kind:
     return Kind(name, meaning, (*facts, "version"), **{"changes": True, "makes": True} | more)
 
@@ -159,27 +163,14 @@ _TABLE = (
         result=lambda line: f"{line['name']} taken in, {line['images']} images by {line['by']}",
         series="taken_in",
     ),
-    Kind(
+    _ending(
         DECLINED,
         "a proposed class was not learned",
         ("name", "reason"),
-        result=lambda line: f"{line['name']} {_reason(line)}",
-        series="declined",
+        lambda line: f"{line['name']} {_reason(line)}",
     ),
-    Kind(
-        DRIFT,
-        "what looked novel is known classes seen through a change",
-        ("reason", "images"),
-        result=_reason,
-        series="drift",
-    ),
-    Kind(
-        UNDECIDED,
-        "what is novel is no class yet, and waits for more",
-        ("reason", "images"),
-        result=_reason,
-        series="undecided",
-    ),
+    _ending(DRIFT, "what looked novel is known classes seen through a change", ("reason", "images")),
+    _ending(UNDECIDED, "what is novel is no class yet, and waits for more", ("reason", "images")),
     Kind(RESUMED, "an alarm was dealt with, and watching goes on", ("classes",)),
     _change(RENAMED, "a class got another name", ("from", "to", "by"), words=_moved),
     _change(MERGED, "a class was declared to be another", ("from", "to", "by"), words=_moved),

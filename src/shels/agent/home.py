@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from shels.agent import adoption
 from shels.agent import events as kinds
-from shels.agent.notes import Pending
+from shels.agent.journal import Pending
 from shels.errors import ModelFileError
 from shels.files import (
     check_writable,
@@ -107,18 +107,6 @@ class Home:
         if version is None:
             return Learner.load(on_disk.resolve(self.directory), device)
         return Learner.load(on_disk.version_path(self.directory, version), device)
-
-    def commit(self, learner: Learner) -> int:
-        """Add a learner as a new version, make it the one in use, and return its number.
-
-        After a rollback the number is above all that exist. Files equal to those of the version in use before
-        share their space on disk.
-        """
-        self._require_home()
-        with self._changing():
-            number = self._add(learner)
-            on_disk.write_current(self.directory, number)
-        return number
 
     def rollback(self, version: int) -> int:
         """Make an existing version the one in use; later ones stay, so that this can be undone too.

@@ -99,18 +99,20 @@ def free_units(learner: Learner) -> list[dict[str, Any]]:
 
 def _classes(learner: Learner, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Describe each class: where it comes from, from how many images, and its threshold."""
-    came, counts = _origins(learner, events), learner.detector.counts()
+    origins, counts = _origins(learner, events), learner.detector.counts()
     rows = []
     for place, name in enumerate(learner.classes):
-        origin = came.get(name)
+        origin = origins.get(name, {})
         row = {
             "position": place,
             "name": name,
             "origin": "taken in" if origin else "taught",
-            "images": counts.get(place, origin["images"] if origin else None),
+            "images": counts.get(place, origin.get("images")),
+            "by": origin.get("by"),
+            "time": origin.get("time"),
+            "threshold": float(learner.detector.thresholds[place]),
         }
-        row |= {key: origin.get(key) if origin else None for key in ("by", "time")}
-        rows.append(row | {"threshold": float(learner.detector.thresholds[place])})
+        rows.append(row)
     return rows
 
 

@@ -1,18 +1,111 @@
-"""The events of the batch under way, each in the log once: a run that was cut off goes on in its middle."""
+"""What is written down before it is done, so that a run that is cut off goes on as if it had not been.
+
+A change of the model is finished or undone whole (`Pending`). What is new in a batch is decided once
+(`BatchNote`), and each event of the batch under way is in the log once (`Journal`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from shels.agent import events
-from shels.agent.events import ACCOMMODATED, ACCOMMODATING, DECLINED, Event
-from shels.agent.home import Home
-from shels.agent.notes import BatchNote, Plan
-from shels.agent.versioned import VersionedLearner
+from shels.agent.events import Event, Line
+from shels.errors import ModelFileError
+from shels.files import require_regular
+
+if TYPE_CHECKING:
+    from shels.agent.home import Home
+    from shels.agent.versioned import VersionedLearner
 
 _ADDED = ("kind", "batch", "time", "done", "provisional")  # what the log has beside an event's own facts
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What a change of a home's model will have done in the end.
+
+    version: in use then. event: in the log then. log: how long the log was before. hold, drop: names of novel
+    samples that come into place, and that go.
+    """
+
+    version: int
+    event: dict[str, Any]
+    log: int
+    hold: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Give it as the text of a file."""
+        try:
+            return json.dumps(asdict(self), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ModelFileError(f"the event {self.event} cannot be written as JSON: {error}") from error
+
+    @staticmethod
+    def read(path: Path) -> Pending:
+        """Read it from a file; what is damaged is refused."""
+        try:
+            found = _document(path, ("version", "event", "log", "hold", "drop"))
+            event = _event(found["event"])
+            names = [tuple(_is(name, str) for name in _is(found[each], list)) for each in ("hold", "drop")]
+            return Pending(_is(found["version"], int), event, _is(found["log"], int), *names)
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            raise _damaged(path, error, "to go on without the change that was under way") from error
+
+    def is_in(self, log: Iterable[Line]) -> bool:
+        """Tell whether the log has the event."""
+        return any({**line, **self.event} == line for line in log)
+
+
+@dataclass(frozen=True)
+class ProposedClass:
+    """A new class; request: the question about it. name: provisional. rows: which of the waiting images."""
+
+    request: str
+    name: str
+    purity: float
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a batch that looked new was found to hold; images: how many were judged. drift: why it is."""
+
+    images: int
+    drift: str | None = None
+    groups: tuple[ProposedClass, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchNote:
+    """The batch under way.
+
+    key: which it is. settings: under which the agent watches. log: how long the log was before. last: the
+    last number of a provisional name that was given.
+    """
+
+    key: str
+    settings: str
+    log: int
+    last: int
+    plan: Plan | None = None
+
+    @staticmethod
+    def read(home: Home) -> BatchNote | None:
+        """Read what a home has; a note that is damaged is refused."""
+        try:
+            found = _document(home.batch_note, ("key", "settings", "log", "last", "plan"))
+            texts = _is(found["key"], str), _is(found["settings"], str)
+            plan = None if found["plan"] is None else _plan(_is(found["plan"], dict))
+            return BatchNote(*texts, _is(found["log"], int), _is(found["last"], int), plan)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
+            raise damaged_plan(home, error) from error
 
 
 class Journal:
@@ -30,11 +123,6 @@ class Journal:
         self._logged: list[dict[str, Any]] = []
         if model.home is not None:
             self._take_up(model.home)
-
-    @property
-    def plan(self) -> Plan | None:
-        """What was decided about the batch."""
-        return self.note.plan
 
     def begin(self) -> None:
         """Write down that the batch is under way."""
@@ -62,7 +150,7 @@ class Journal:
     def decided(self, request: str) -> list[Event]:
         """Give the events of a proposed class that is learned or declined already; none where it is not."""
         lines = [line for line in self._logged if line.get("request") == request]
-        if not lines or lines[-1]["kind"] not in (ACCOMMODATED, DECLINED):
+        if not lines or lines[-1]["kind"] not in (events.ACCOMMODATED, events.DECLINED):
             return []
         return [self._again(line) for line in lines]
 
@@ -86,16 +174,58 @@ class Journal:
     def _write(self, note: BatchNote) -> None:
         self.note, self._written = note, True
         if self.model.home is not None:
-            note.write(self.model.home)
+            self.model.home.write_batch_note(json.dumps(asdict(note)))
 
-    def _again(self, line: Mapping[str, Any]) -> Event:
+    def _again(self, line: Line) -> Event:
         added = _ADDED if events.makes_version(line) else (*_ADDED, "version")
-        facts = {name: value for name, value in line.items() if name not in added}
-        return Event(line["kind"], self.batch, facts)
+        return Event(line["kind"], self.batch, {name: line[name] for name in line if name not in added})
 
 
-def _same(line: Mapping[str, Any], kind: str, facts: Mapping[str, Any]) -> bool:
+def damaged_plan(home: Home, why: object) -> ModelFileError:
+    """Say that the note on the batch under way cannot be used."""
+    return _damaged(home.batch_note, why, "to look at that batch anew")
+
+
+def _damaged(path: Path, why: object, what_for: str) -> ModelFileError:
+    return ModelFileError(f"{path} is damaged ({why}); delete it {what_for}")
+
+
+def _same(line: Line, kind: str, facts: Line) -> bool:
     """Tell whether a line of the log is this event; a person may have answered otherwise meanwhile."""
-    if kind == ACCOMMODATING:
+    if kind == events.ACCOMMODATING:
         return line["kind"] == kind and {**line, **facts} == line
     return line["kind"] == kind and line.get("request") == facts.get("request")
+
+
+def _event(found: Any) -> dict[str, Any]:
+    event: dict[str, Any] = _is(found, dict)
+    if why := events.fault(event):
+        raise TypeError(why)
+    return event
+
+
+def _plan(found: dict[str, Any]) -> Plan:
+    groups = tuple(
+        ProposedClass(
+            _is(each["request"], str),
+            _is(each["name"], str),
+            _is(each["purity"], float),
+            tuple(_is(row, int) for row in _is(each["rows"], list)),
+        )
+        for each in _is(found["groups"], list)
+    )
+    return Plan(_is(found["images"], int), found["drift"] and _is(found["drift"], str), groups)
+
+
+def _document(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    require_regular(path)
+    found: dict[str, Any] = _is(json.loads(path.read_bytes()), dict)
+    if sorted(found) != sorted(names):
+        raise ValueError(f"it must hold {', '.join(names)} alone")
+    return found
+
+
+def _is(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int) and value < 0):
+        raise TypeError(f"{str(value)[:40]} is no {kind.__name__} that may stand there")
+    return value

@@ -1,4 +1,4 @@
-"""What a learner makes of a batch as a whole: how much is novel, and whether that is more than chance."""
+"""What a batch may hold: known classes, a new one, several, or known ones seen through a change."""
 
 from __future__ import annotations
 
@@ -8,18 +8,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shels.agent import alarm
-from shels.agent.proposals import ProposalSettings, propose
+from shels.agent.alarm import AlarmRule, FalseAlarmRate, alarm_count
+from shels.agent.separation import SeparationSettings, separate
+from shels.detection.drift import Drift, drift_of
 from shels.detection.rules import designed_rejection
 from shels.learner.learner import Learner
 from shels.model.networks import Views
 
 
 @dataclass(frozen=True)
+class ProposalSettings:
+    """How to look at novel samples."""
+
+    several: bool = True
+    """Whether a batch may hold several new classes and stray known samples; else all of it is one class."""
+    drift: bool = True
+    """Whether to look for drift at all."""
+    separation: SeparationSettings = field(default_factory=SeparationSettings)
+
+
+@dataclass(frozen=True)
 class AgentSettings:
     """When an agent switches to learning, and what it makes of what it saw."""
 
-    alarm: alarm.AlarmRule = field(default_factory=alarm.FalseAlarmRate)
+    alarm: AlarmRule = field(default_factory=FalseAlarmRate)
     proposals: ProposalSettings = field(default_factory=ProposalSettings)
 
 
@@ -27,13 +39,12 @@ class AgentSettings:
 class Observation:
     """What a learner makes of a batch as a whole.
 
-    novel, predicted: (n,). share: how much is judged novel. features: what the network made of the batch.
+    novel: (n,). share: how much is judged novel. features: what the network made of the batch.
     """
 
     novel: Tensor
     share: float
     alarm_count: int
-    predicted: Tensor
     features: Views
 
     @property
@@ -47,18 +58,26 @@ class Observation:
         facts: dict[str, Any] = {"size": len(self.novel), "novel": int(self.novel.sum()), "share": self.share}
         return facts | {"threshold": self.alarm_count / len(self.novel), "alarm": self.alarm}
 
-    def novel_features(self) -> Views:
-        """Return the features of what is novel."""
-        return rows_of(self.features, self.novel)
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """How novel samples fall into new classes.
+
+    groups: (n,), the proposed class of each, -1 for none. purity: for each class, see `Separation`. drift:
+    set where the samples are rather known classes seen through a change.
+    """
+
+    groups: Tensor
+    purity: tuple[float, ...]
+    drift: Drift | None = None
 
 
-def observe(learner: Learner, inputs: Tensor, rule: alarm.AlarmRule) -> Observation:
+def observe(learner: Learner, inputs: Tensor, rule: AlarmRule) -> Observation:
     """Judge a batch as a whole."""
     features = learner.views(inputs)
-    verdicts = learner.judge_features(features)
-    novel, judged = verdicts.novel.cpu(), int(learner.report["held_out_samples"])
-    count = alarm.alarm_count(rule, len(inputs), false_alarms(learner), judged)
-    return Observation(novel, float(novel.double().mean()), count, verdicts.predicted.cpu(), features)
+    novel, judged = learner.judge_features(features).novel.cpu(), int(learner.report["held_out_samples"])
+    count = alarm_count(rule, len(inputs), false_alarms(learner), judged)
+    return Observation(novel, float(novel.double().mean()), count, features)
 
 
 def false_alarms(learner: Learner) -> int:
@@ -72,21 +91,44 @@ def false_alarms(learner: Learner) -> int:
     return round(max(measured, designed_rejection(rule) * judged))
 
 
+def propose(
+    learner: Learner, inputs: Tensor, settings: ProposalSettings, seed: int = 0, features: Views | None = None
+) -> Proposal:
+    """Return what samples that were judged novel may be: (n, ...) -> a proposal.
+
+    features: what the learner's network makes of them, where that was computed already.
+    """
+    everything = torch.zeros(len(inputs), dtype=torch.int64)
+    if not len(inputs):
+        return Proposal(everything, ())
+    places = learner.detector.places(learner.views(inputs) if features is None else features).cpu()
+    if settings.drift and learner.statistics is not None:
+        unlike = learner.statistics.unlike(inputs).cpu()
+        drift = drift_of(places.rows, places.predicted, places.means, unlike)
+        if drift.drift:
+            return Proposal(everything - 1, (), drift)
+    if not settings.several:
+        return Proposal(everything, (1.0,))
+    found = separate(places.rows, settings.separation, known_means=places.means, seed=seed)
+    return Proposal(found.groups, found.purity)
+
+
 def observed(learner: Learner, inputs: Tensor, settings: AgentSettings | None = None) -> dict[str, Any]:
     """Judge a batch for people: marks, share, alarm, the share that raises one, and proposed groups."""
     settings = settings or AgentSettings()
     seen = observe(learner, inputs, settings.alarm)
-    groups = torch.full((len(inputs),), -1)
-    out: dict[str, Any] = {"drift": None}
+    groups, drift = torch.full((len(inputs),), -1), None
     if seen.alarm:
-        proposal = propose(learner, inputs[seen.novel], settings.proposals, features=seen.novel_features())
+        own = rows_of(seen.features, seen.novel)
+        proposal = propose(learner, inputs[seen.novel], settings.proposals, features=own)
         groups[seen.novel] = proposal.groups
-        out["drift"] = proposal.drift.reason if proposal.drift else None
-    return out | {
+        drift = proposal.drift.reason if proposal.drift else None
+    return {
+        "drift": drift,
         "novel": seen.novel.numpy(),
         "share": seen.share,
         "alarm": seen.alarm,
-        "threshold": seen.alarm_count / len(inputs),
+        "threshold": seen.facts["threshold"],
         "groups": groups.numpy(),
     }
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from shels.agent.agent import Request, Supply
+from shels.agent.agent import Request, Supplier, Supply
 from shels.data.samples import DataSet, Label, Samples
 from shels.data.splits import match_class, new_class
 from shels.errors import DataError
@@ -58,23 +58,18 @@ class Oracle:
         return Supply(self.train.only([name]).inputs, name, by="oracle")
 
 
-class DataSetSupplier:
-    """A supplier that knows the truth of a data set, and gives its training images of a class that is new.
+def data_set_supplier(data: DataSet, known: Callable[[], Sequence[Label]]) -> Supplier:
+    """Make the oracle of a data set, which names a class as the model would, and leaves strangers alone."""
+    oracle = Oracle(Truths(data.test), data.train, known)
 
-    classes: gives the model's classes by now. Of a class that is known already it gives nothing.
-    """
-
-    def __init__(self, data: DataSet, classes: Callable[[], Sequence[Label]]) -> None:
-        self.oracle = Oracle(Truths(data.test), data.train, classes)
-        self.classes = classes
-
-    def __call__(self, request: Request) -> Supply | None:
-        """Return more of what a request is about."""
+    def supply(request: Request) -> Supply | None:
         try:
-            supply = self.oracle(request)
+            found = oracle(request)
         except DataError:  # some of it was seen in another stream
             return None
-        return supply and replace(supply, name=new_class(str(supply.name), self.classes()))
+        return found and replace(found, name=new_class(str(found.name), known()))
+
+    return supply
 
 
 def contents(inputs: Tensor) -> list[bytes]:

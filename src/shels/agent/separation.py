@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shels.errors import DataError, SettingsError
+from shels.config.checks import Checked, Count, NotNegative, Share, whole
+from shels.errors import DataError
 from shels.runtime import derived_seed
 
 if TYPE_CHECKING:
@@ -28,49 +29,37 @@ _SHRINKAGE = 0.3  # of the spread about the two centres: a half may hold fewer s
 
 
 @dataclass(frozen=True)
-class SeparationSettings:
+class SeparationSettings(Checked):
     """When a group of novel samples is a class of its own."""
 
-    least_size: int = 10
+    least_size: Annotated[int, whole(5)] = 10
     """Samples that a class needs; 5 or more. A smaller group is dropped, and never divided off."""
-    least_purity: float = 0.6
+    least_purity: Share = 0.6
     """Purity that a class needs, see `Separation`."""
-    most_classes: int = 20
+    most_classes: Count = 20
     """Classes proposed at most, the largest ones."""
-    least_gap: float = 5.2
+    least_gap: NotNegative = 5.2
     """Distance between two groups, in their standard deviations, from which they are two classes. The halves
     of one Gaussian class are 2.7 apart, of an evenly spread one 3.5."""
-    most_between: float = 0.13
+    most_between: Share = 0.13
     """Density between two groups, as a share of the lower peak, up to which they are two classes. On MNIST
     and FMNIST two classes in equal parts stay under 0.12 nine times in ten, and two kinds of sneaker over."""
-    directions: int = 20
+    directions: Count = 20
     """Directions of largest spread in which divisions are looked for."""
-    trials: int = 5
+    trials: Count = 5
     """How often the samples are halved at random to judge a division."""
-
-    def __post_init__(self) -> None:
-        for name, low in (("least_size", 5), ("most_classes", 1), ("directions", 1), ("trials", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise SettingsError(f"{name} must be a whole number, {low} or more, got {value!r}")
-        for name, high in (("least_purity", 1.0), ("least_gap", math.inf), ("most_between", 1.0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= high:
-                upper = "" if high == math.inf else f" and at most {high:g}"
-                raise SettingsError(f"{name} must be a number, 0 or more{upper}, got {value!r}")
 
 
 @dataclass(frozen=True, eq=False)
 class Separation:
     """The classes that novel samples were divided into, the largest first.
 
-    groups: (n,) int64, the position of the proposed class, -1 for a sample that belongs to none. count: how
-    many classes there are. purity: for each class the share of the samples found together that lie nearer
-    to the centre of the others than to any known mean or any other group's centre, 0-1.
+    groups: (n,) int64, the position of the proposed class, -1 for a sample that belongs to none. purity: for
+    each class the share of the samples found together that lie nearer to the centre of the others than to
+    any known mean or any other group's centre, 0-1.
     """
 
     groups: Tensor
-    count: int
     purity: tuple[float, ...]
 
 
@@ -118,7 +107,7 @@ def separate(
     groups = torch.full((len(rows),), -1, dtype=torch.int64)
     for position, (kept, _) in enumerate(candidates):
         groups[torch.from_numpy(kept)] = position
-    return Separation(groups, len(candidates), tuple(purity for _, purity in candidates))
+    return Separation(groups, tuple(purity for _, purity in candidates))
 
 
 def divide(

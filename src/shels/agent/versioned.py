@@ -14,13 +14,13 @@ from torch import Tensor
 from shels.agent import events
 from shels.agent.buffers import UNNAMED, Buffers
 from shels.agent.home import Home
-from shels.agent.notes import BatchNote
+from shels.agent.journal import BatchNote
 from shels.data.samples import Label
 from shels.errors import DataError, ModelFileError, SettingsError
 from shels.learner.learner import Learner
 from shels.learner.pairing import detector_name
 from shels.model.networks import Views
-from shels.runtime import finished
+from shels.runtime import to_end
 from shels.training import Progress
 
 _PROVISIONAL = re.compile(r"novel-([0-9]+)")
@@ -41,7 +41,7 @@ class VersionedLearner:
         self.home = home
         self.buffers = Buffers(home)
         self._version = 0 if home is None else home.version
-        self._last = self._logged = 0
+        self.last_number = self._logged = 0  # of provisional names; the log need not speak of the last
         if home is not None:
             self._take_up(home)
 
@@ -51,22 +51,6 @@ class VersionedLearner:
         return self.home.version if self.home else 1 + len(self.learner.report["taken_in"])
 
     # What the agent does ----------------------------------------------------------------------------------
-
-    def accommodate(
-        self,
-        provisional: str,
-        name: Label,
-        inputs: Tensor,
-        seed: int = 0,
-        *,
-        batch: str = "",
-        facts: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Learn a class under a name; under that of a known class, add the images to that class.
-
-        batch, facts: what the log is to say beside.
-        """
-        finished(self.accommodating(provisional, name, inputs, seed, batch=batch, facts=facts))
 
     def accommodating(
         self,
@@ -79,7 +63,11 @@ class VersionedLearner:
         batch: str = "",
         facts: Mapping[str, Any] | None = None,
     ) -> Generator[Progress, None, None]:
-        """Do the same and yield the progress; left early, it changes nothing. features: of the inputs."""
+        """Learn a class under a name, and yield the progress; left early, it changes nothing.
+
+        Under the name of a known class, the images are added to that class. features: of the inputs, where
+        they are known. batch, facts: what the log is to say beside.
+        """
         known = name in self.learner.classes
         if provisional in self.learner.classes:
             provisional = f"novel-{self.reserve(1)}"
@@ -87,31 +75,28 @@ class VersionedLearner:
         new = yield from self.learner.accommodating(inputs, label, seed=seed, features=features)
         if known:
             new = new.merge(provisional, name)
-        self._last = max(self._last, _number(provisional))
+        self.last_number = max(self.last_number, _number(provisional))
         note = {"name": name, "images": len(inputs), "by": "person", **(facts or {})}
         note |= {"provisional": provisional, "seconds": new.report["taken_in"][-1]["seconds"]}
         hold = {UNNAMED + provisional: inputs} if name == provisional else {}
         self.change(events.ACCOMMODATED, note, new, batch=batch, hold=hold)
 
+    accommodate = to_end(accommodating)
+
     def reserve(self, count: int) -> int:
         """Return the first of so many numbers for provisional names, none of which is given again."""
         first = self.next_provisional()
-        self._last = first + count - 1
+        self.last_number = first + count - 1
         return first
 
     def next_provisional(self) -> int:
         """Return the first number of a provisional name that was never used."""
-        return 1 + max([self._last, *(_number(name) for name in self.learner.classes)])
-
-    @property
-    def last_number(self) -> int:
-        """The last number that was given; the log need not speak of it."""
-        return self._last
+        return 1 + max([self.last_number, *(_number(name) for name in self.learner.classes)])
 
     @property
     def log_has_all_numbers(self) -> bool:
         """Whether the numbers that were given are all in the log, or in the names of classes."""
-        return self._last <= max([self._logged, *(_number(name) for name in self.learner.classes)])
+        return self.last_number <= max([self._logged, *(_number(name) for name in self.learner.classes)])
 
     def record(self, kind: str, batch: str, facts: dict[str, Any]) -> None:
         """Write an event that changes nothing to the home's log."""
@@ -136,7 +121,7 @@ class VersionedLearner:
     def merge(self, label: Label, into: Label, by: str = "person") -> None:
         """Declare a class to be another, which may be one that was known from the first."""
         _differ(label, into)
-        images = [self.images_of(name) for name in (into, label)]
+        images = [self.buffers.of_class(name) for name in (into, label)]
         both = [each for each in images if each is not None]
         hold = {f"{UNNAMED}{into}": torch.cat(both)} if len(both) == 2 else {}
         facts = {"from": label, "to": into, "by": by}
@@ -151,7 +136,7 @@ class VersionedLearner:
     def split(self, label: Label, by: str = "person") -> tuple[str, str]:
         """Divide a class with a provisional name into two by its images, and return their names."""
         self.learner.detector.check("split", self.learner.settings.accommodation.kind)
-        images = self.images_of(label)
+        images = self.buffers.of_class(label)
         if images is None or len(images) < _count(self.learner, label):
             raise DataError(
                 f"there are no images of all of {label!r} to split it by: they are kept of classes taken in "
@@ -169,12 +154,11 @@ class VersionedLearner:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the halves of one class look alike
                 new = new.accommodate(part, name)
-        self._last = first + 1
-        note = {"kind": events.SPLIT, "from": label, "to": list(names)}
-        new = replace(new, report=new.report | {"last_change": note})
+        self.last_number = first + 1
+        facts = {"from": label, "to": list(names)}
+        new = replace(new, report=new.report | {"last_change": {"kind": events.SPLIT, **facts}})
         hold = {UNNAMED + name: part for name, part in parts.items()}
-        facts = {"from": label, "to": list(names), "by": by}
-        self.change(events.SPLIT, facts, new, hold=hold, drop=[f"{UNNAMED}{label}"])
+        self.change(events.SPLIT, facts | {"by": by}, new, hold=hold, drop=[f"{UNNAMED}{label}"])
         return names
 
     def rollback(self, version: int, by: str = "person") -> None:
@@ -190,10 +174,6 @@ class VersionedLearner:
         """Put a learner in use that has another way of learning or detecting, on the same network."""
         names = {"learner": learner.settings.accommodation.kind, "detector": detector_name(learner.settings)}
         self.change(events.REFITTED, names, learner)
-
-    def images_of(self, label: Label) -> Tensor | None:
-        """Return the images of a class with a provisional name, to see what it is."""
-        return self.buffers.of_class(label)
 
     # ------------------------------------------------------------------------------------------------------
 
@@ -212,7 +192,12 @@ class VersionedLearner:
         come = self.buffers.numbered(hold or {})
         if self.home is not None:
             with self.home.lock():
-                self._require_unchanged(self.home)
+                self.home.settle()
+                if self.home.version != self._version:
+                    raise ModelFileError(
+                        f"{self.home.directory} is at version {self.home.version}, no longer at "
+                        f"{self._version}: somebody changed it meanwhile; load it again"
+                    )
                 self._version = self.home.change(
                     {"kind": kind, "batch": batch, **facts},
                     learner,
@@ -222,14 +207,6 @@ class VersionedLearner:
         self.learner = learner
         self.buffers.changed(come, drop)
         self._note_numbers(facts)
-
-    def _require_unchanged(self, home: Home) -> None:
-        home.settle()
-        if home.version != self._version:
-            raise ModelFileError(
-                f"{home.directory} is at version {home.version}, no longer at "
-                f"{self._version}: somebody changed it meanwhile; load it again"
-            )
 
     def _note_numbers(self, facts: Mapping[str, Any]) -> None:
         self._logged = max([self._logged, *(_number(name) for name in events.names_in(facts))])
@@ -242,10 +219,10 @@ class VersionedLearner:
         log = home.events()
         for event in log:
             self._note_numbers(event)
-        self._last = self._logged
+        self.last_number = self._logged
         note = BatchNote.read(home)
         if note is not None:
-            self._last = max(self._last, note.last)
+            self.last_number = max(self.last_number, note.last)
             if self.log_has_all_numbers and any(e.get("done") == note.key for e in home.events(note.log)):
                 home.write_batch_note(None)
         logged = {event["version"] for event in log if events.changes_model(event)}

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shels.cli import options
-from shels.cli.display import TrainingBar, listed, print_facts, print_json, say
+from shels.cli.display import TrainingBar, listed, print_facts, print_result, say
 from shels.cli.options import argument, option
 
 if TYPE_CHECKING:
-    from shels.agent.home import Home
     from shels.learner.learner import Learner
 
 EXAMPLES = """shels accommodate m cows/ --name cow
@@ -47,19 +46,10 @@ def accommodate(
         with TrainingBar("learning", quiet=as_json) as bar:
             taught = bar.follow(teaching(home, images, name, device))
     except KeyboardInterrupt:
-        say(f"interrupted: {_what_is_safe(home)}")
+        safe = f"version {home.version} is in use, and whole" if home.exists else "the model is as it was"
+        say(f"interrupted: {safe}")
         raise typer.Exit(1) from None
-    result = _result(model, taught.learner, taught.version)
-    if as_json:
-        print_json(result)
-    else:
-        _show(result)
-
-
-def _what_is_safe(home: Home) -> str:
-    if not home.exists:
-        return "the model is as it was"
-    return f"version {home.version} is in use, and whole"
+    print_result(_result(model, taught.learner, taught.version), _show, as_json=as_json)
 
 
 def _result(model: Path, learner: Learner, version: int) -> dict[str, Any]:

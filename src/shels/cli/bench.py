@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shels.cli import options
-from shels.cli.display import messages, plain, print_json, results, table
+from shels.cli.display import messages, plain, print_json, print_table
 from shels.cli.options import option
 from shels.files import check_writable, write_whole
 
@@ -77,7 +77,7 @@ def _show(machine: dict[str, Any], measures: list[Measure], out: Path | None) ->
         for each in measures
     ]
     numbers = ("speed", "its speed", "time ratio")
-    results().print(table(*headings, rows=rows, numbers=numbers))
+    print_table(*headings, rows=rows, numbers=numbers)
     typer.echo("Time ratio: our time over the other's in the same turn, the median; under 1 is faster.")
     if out is not None:
         typer.echo(f"written to {out}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shels.cli import options
-from shels.cli.display import DownloadBar, print_json, results, table
+from shels.cli.display import DownloadBar, print_json, print_table
 from shels.cli.errors import Commands
 from shels.cli.options import argument, examples
 
@@ -41,7 +41,7 @@ def data(ctx: typer.Context, data_dir: options.DataDir = None, as_json: options.
     typer.echo(f"data directory: {directory}")
     rows = [(s.name, s.title, s.classes, f"{s.train:,}", f"{s.test:,}", _state(s)) for s in sets]
     headings = ("name", "what", "classes", "train", "test", "here")
-    results().print(table(*headings, rows=rows, numbers=headings[2:5]))
+    print_table(*headings, rows=rows, numbers=headings[2:5])
 
 
 @app.command("download", epilog=examples(EXAMPLES))

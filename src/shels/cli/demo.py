@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from shels.cli import options
-from shels.cli.display import TrainingBar, listed, percent, print_json, results, table
+from shels.cli.display import TrainingBar, listed, percent, print_result, print_table
 from shels.cli.options import option
 
 EXAMPLES = """shels demo
@@ -31,10 +32,7 @@ def demo(
 
     with TrainingBar("learning", quiet=as_json) as bar:
         result = bar.follow(demonstration.run(out, seed=seed, device=device))
-    if as_json:
-        print_json(result)
-    else:
-        _show(result, out)
+    print_result(result, partial(_show, out=out), as_json=as_json)
 
 
 def _show(result: dict[str, Any], out: Path) -> None:
@@ -52,7 +50,7 @@ def _show(result: dict[str, Any], out: Path) -> None:
         ("before: combined", percent(detection["combined_accuracy"])),
         ("before: AUROC", percent(detection["auroc"])),
     ]
-    results().print(table("demo", "", rows=rows))
+    print_table("demo", "", rows=rows)
     found, novel = len(result["found"]), len(result["novel_classes"])
     typer.echo(
         f"It was taught {len(result['known_classes'])} digits, noticed {found} of {novel} new ones, learned "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import typer
 from rich import box
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shels import training
 
 Value = TypeVar("Value")
+Document: TypeAlias = dict[str, Any]
 
 _WIDE = 160  # columns where there is no terminal, so that no name is broken in a pipe or a file
 
@@ -46,6 +47,14 @@ def say(text: str) -> None:
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one JSON document; a number that is not finite becomes null."""
     typer.echo(json.dumps(plain(document), indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def print_result(result: Document, show: Callable[[Document], None], *, as_json: bool) -> None:
+    """Print what a command came to: as one JSON document, or as its own function shows it to people."""
+    if as_json:
+        print_json(result)
+    else:
+        show(result)
 
 
 def plain(value: Any) -> Any:
@@ -76,6 +85,11 @@ def table(*headings: str, rows: Iterable[Sequence[object]], numbers: Sequence[st
     for row in rows:
         made.add_row(*(str(cell) for cell in row))
     return made
+
+
+def print_table(*headings: str, rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> None:
+    """Print a table as `table` lays it out."""
+    results().print(table(*headings, rows=rows, numbers=numbers))
 
 
 def percent(share: float | None) -> str:
@@ -170,26 +184,17 @@ class TrainingBar(Shown):
         self._bar.update(self._task, step=f"step {progress.step}/{progress.steps}")
         if accuracy is not None:
             self._bar.update(self._task, accuracy=f"validation {percent(accuracy)}")
-            self._log(progress, accuracy)
-
-    def _log(self, progress: training.Progress, accuracy: float) -> None:
-        tenth = 10 * progress.step // max(progress.steps, 1)
-        if self._lines and tenth != self._tenth:
-            say(f"step {progress.step}/{progress.steps}, validation accuracy {percent(accuracy)}")
-        self._tenth = tenth
+            before, self._tenth = self._tenth, 10 * progress.step // max(progress.steps, 1)
+            if self._lines and self._tenth != before:
+                say(f"step {progress.step}/{progress.steps}, validation accuracy {percent(accuracy)}")
 
 
 class DownloadBar(Shown):
     """A bar for each file that comes in."""
 
     def __init__(self) -> None:
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(),
-            TimeRemainingColumn(),
-        )
-        console = messages()
+        name, console = TextColumn("{task.description}", markup=False), messages()
+        columns = (name, BarColumn(), DownloadColumn(), TimeRemainingColumn())
         self._live = self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
         self._tasks: dict[str, Any] = {}
 

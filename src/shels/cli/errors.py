@@ -55,13 +55,10 @@ class Commands(TyperGroup):
         except BrokenPipeError:  # the reader went away (`| head`); typer leaves quietly
             raise
         except (ShelsError, OSError, MemoryError, KeyboardInterrupt, RuntimeError) as error:
-            if not _is_expected(error):
+            expected = isinstance(error, ShelsError) or not isinstance(error, RuntimeError)
+            if not expected and not _out_of_memory(error):
                 raise
             raise typer.Exit(_failed(error, debug=ctx.params.get("debug", False))) from error
-
-
-def _is_expected(error: BaseException) -> bool:
-    return isinstance(error, ShelsError) or not isinstance(error, RuntimeError) or _out_of_memory(error)
 
 
 def _failed(error: BaseException, *, debug: bool) -> int:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from shels.cli import options
-from shels.cli.display import percent, print_json, results, table
+from shels.cli.display import percent, print_result, print_table
 from shels.cli.options import option
 from shels.errors import SettingsError
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 EXAMPLES = """shels evaluate m digits
 shels evaluate m digits --report m.html
 shels evaluate m mnist --novel-data fmnist
 shels evaluate m photos/ --part all --json"""
 
-_SHOWN = (
+_SHOWN = [
     "closed_set_accuracy",
     "acceptance",
     "known_accuracy",
@@ -28,7 +26,7 @@ _SHOWN = (
     "combined_accuracy",
     "auroc",
     "fpr95",
-)
+]
 _BY_CLASS = ("per_class", "per_novel_class")
 
 
@@ -80,44 +78,37 @@ def evaluate(
         **{name: found.measures.get(name, {}) for name in _BY_CLASS},
         "report": None if report is None else str(report),
     }
-    if as_json:
-        print_json(result)
-    else:
-        _show(result, asked_for_part=part is not None)
+    print_result(result, partial(_show, asked_for_part=part is not None), as_json=as_json)
 
 
 def _show(result: dict[str, Any], *, asked_for_part: bool) -> None:
     part, known = result["part"], result["known_samples"]
     part_words = "all samples" if part == "all" else f"{part} part"
-    typer.echo(f"{result['data']} ({part_words}): {known} of known classes, {_novel_words(result)}")
+    source = f" from {result['novel_data']}" if result["novel_data"] is not None else ""
+    left_out = f" ({result['left_out_samples']} of other classes left out)" * bool(result["left_out_samples"])
+    novel = f"{result['novel_samples']} novel{source}{left_out}"
+    typer.echo(f"{result['data']} ({part_words}): {known} of known classes, {novel}")
     if part == "all" and not asked_for_part:
         typer.echo("There is no test part: if the model was trained on these samples, it looks too good.")
-    console = results()
-    console.print(_measure_table(result["metrics"]))
-    console.print(_class_table(result))
+    _show_measures(result["metrics"])
+    _show_classes(result)
     if not result["novel_samples"]:
         typer.echo("Nothing novel to notice: every class here is known to the model (see --novel-data).")
     if result["report"] is not None:
         typer.echo(f"The report is in {result['report']}")
 
 
-def _novel_words(result: dict[str, Any]) -> str:
-    source = f" from {result['novel_data']}" if result["novel_data"] is not None else ""
-    left_out = f" ({result['left_out_samples']} of other classes left out)" * bool(result["left_out_samples"])
-    return f"{result['novel_samples']} novel{source}{left_out}"
-
-
-def _measure_table(found: dict[str, float]) -> Table:
+def _show_measures(found: dict[str, float]) -> None:
     from shels.detection.metrics import MEASURES  # noqa: PLC0415
 
     shown = [MEASURES[key] for key in _SHOWN if key in found]
     # Where the title says all that the meaning does, the heading is shorter.
     names = [each.heading if each.meaning.startswith(each.title) else each.title for each in shown]
     rows = [(name, percent(found[each.key]), each.meaning) for name, each in zip(names, shown, strict=True)]
-    return table("measure", "value", "what it is", rows=rows, numbers=["value"])
+    print_table("measure", "value", "what it is", rows=rows, numbers=["value"])
 
 
-def _class_table(result: dict[str, Any]) -> Table:
+def _show_classes(result: dict[str, Any]) -> None:
     rows = [
         (name, "known", rates["samples"], percent(rates["accepted"]), percent(rates["right"]), "")
         for name, rates in result["per_class"].items()
@@ -127,4 +118,4 @@ def _class_table(result: dict[str, Any]) -> Table:
         for name, rates in result["per_novel_class"].items()
     ]
     headings = ("class", "is", "samples", "accepted", "and right", "rejected")
-    return table(*headings, rows=rows, numbers=headings[2:])
+    print_table(*headings, rows=rows, numbers=headings[2:])

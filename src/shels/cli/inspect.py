@@ -10,26 +10,21 @@ import typer
 
 from shels.agent.events import in_words
 from shels.cli import options
-from shels.cli.display import percent, print_json, results, table
+from shels.cli.display import percent, print_facts, print_result, print_table
+from shels.cli.options import option
 
 EXAMPLES = """shels inspect m
 shels inspect m --events 20
 shels inspect m --images seen/
 shels inspect m --json"""
 
-Events = Annotated[int, typer.Option("--events", metavar="N", min=0, help="Show the last N events.")]
-Pictures = Annotated[
-    Path | None,
-    typer.Option(
-        "--images", metavar="DIR", help="Write the images of classes such as novel-1 there, as PNG."
-    ),
-]
-
 
 def inspect(
     model: options.Model,
-    events: Events = 5,
-    images: Pictures = None,
+    events: Annotated[int, option("--events", "Show the last N events.", "N", min=0)] = 5,
+    images: Annotated[
+        Path | None, option("--images", "Write the images of classes such as novel-1 there, as PNG.", "DIR")
+    ] = None,
     device: options.Device = "cpu",
     as_json: options.Json = False,
 ) -> None:
@@ -46,13 +41,7 @@ def inspect(
     result = inspection(learner, home, events)
     if images is not None:
         result["images"] = write_images(learner, home, images)
-    if as_json:
-        print_json(result)
-        return
-    _show(result)
-    if images is not None:
-        for folder, count in result["images"].items():
-            typer.echo(f"{count} image{'s' * (count != 1)} in {folder}")
+    print_result(result, _show, as_json=as_json)
 
 
 def _when(time: str | None) -> str:
@@ -80,19 +69,23 @@ def _show(result: dict[str, Any]) -> None:
         lines["holds"] = f"{result['images_in_model']} of the training images, to learn from again"
     if result["waiting_images"]:
         lines["waiting"] = f"{result['waiting_images']} novel images of which it is not clear what they are"
-    for name, text in lines.items():
-        typer.echo(f"{name:<13}{text}")
+    print_facts(lines)
     _show_tables(result)
+    for row in result["classes"]:
+        if row["name"] in result["kept_images"]:
+            count = result["kept_images"][row["name"]]
+            typer.echo(f"{count} images of {row['name']} are kept; --images DIR writes them")
+    for folder, count in result.get("images", {}).items():
+        typer.echo(f"{count} image{'s' * (count != 1)} in {folder}")
 
 
 def _show_tables(result: dict[str, Any]) -> None:
-    console = results()
     rows = [
         (
             c["position"],
             c["name"],
             c["origin"],
-            _or_dash(c["images"]),
+            "–" if c["images"] is None else c["images"],
             f"{c['threshold']:.3f}",
             c["by"] or "",
             _when(c["time"]),
@@ -100,9 +93,9 @@ def _show_tables(result: dict[str, Any]) -> None:
         for c in result["classes"]
     ]
     headings = ("#", "class", "origin", "images", "threshold", "named by", "when")
-    console.print(table(*headings, rows=rows, numbers=("#", "images", "threshold")))
+    print_table(*headings, rows=rows, numbers=("#", "images", "threshold"))
     units = [(each["layer"], each["free"], each["units"]) for each in result["free_units"]]
-    console.print(table("hidden layer", "free", "units", rows=units, numbers=("free", "units")))
+    print_table("hidden layer", "free", "units", rows=units, numbers=("free", "units"))
     if result["versions"]:
         marked = [
             (
@@ -113,17 +106,9 @@ def _show_tables(result: dict[str, Any]) -> None:
             )
             for v in result["versions"]
         ]
-        console.print(table("version", "", "made", "by", rows=marked, numbers=("version",)))
+        print_table("version", "", "made", "by", rows=marked, numbers=("version",))
     if result["events"]:
         last = [
             (_when(event.get("time")), event.get("batch", ""), in_words(event)) for event in result["events"]
         ]
-        console.print(table("last events", "batch", "what", rows=last))
-    for row in result["classes"]:
-        if row["name"] in result["kept_images"]:
-            count = result["kept_images"][row["name"]]
-            typer.echo(f"{count} images of {row['name']} are kept; --images DIR writes them")
-
-
-def _or_dash(value: object) -> object:
-    return "–" if value is None else value
+        print_table("last events", "batch", "what", rows=last)

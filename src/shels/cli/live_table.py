@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -100,20 +101,17 @@ def _columns(row: Row) -> dict[str, str]:
 
 
 def _cells(row: Row) -> list[str]:
-    if len(_columns(row)) > _MOST_BESIDE:
-        found = [row.summary(measure) for measure in _columns(row)]
-        return _row(row, "", [_spread(each.mean, each.sd, "\n") if each else "–" for each in found])
-    cells, any_published = [], False
+    """Write a row: our figures and, where there is room for them, the paper's below."""
+    wide = len(_columns(row)) > _MOST_BESIDE
+    cells, below = [], ""
     for measure in _columns(row):
-        ours, theirs = row.summary(measure), row.published(measure)
-        any_published |= theirs is not None
-        mark = "✓" if ours and theirs and theirs.contains(ours.mean) else ""
-        below = f"{mark}{_spread(theirs.mean, theirs.sd)}" if theirs else ""
-        cells.append(f"{_spread(ours.mean, ours.sd) if ours else '–'}\n{below}")
-    return _row(row, "paper" if any_published else "", cells)
-
-
-def _row(row: Row, below: str, cells: Sequence[str]) -> list[str]:
+        ours, theirs = row.summary(measure), None if wide else row.published(measure)
+        cell = _spread(ours.mean, ours.sd, "\n" * wide) if ours else "–"
+        if theirs:
+            below = "paper"
+            mark = "✓" if ours and theirs.contains(ours.mean) else ""
+            cell += f"\n{mark}{_spread(theirs.mean, theirs.sd)}"
+        cells.append(cell)
     done = f"{len(row.results)}/{len(row.trials)}\n{below}"
     return [f"{row.trials[0].experiment}\n{row.trials[0].method}, {row.state}", done, *cells]
 
@@ -178,11 +176,9 @@ def missing_lines(status: RunStatus) -> list[str]:
 
 def seeds(trials: Iterable[Trial]) -> str:
     """Write trials of one row by their numbers, runs of them as one: 0-3, 7."""
-    numbers = sorted(trial.seed for trial in trials)
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    numbers = enumerate(sorted(trial.seed for trial in trials))
+    texts = []
+    for _, run in groupby(numbers, key=lambda pair: pair[1] - pair[0]):  # the same for all of a run
+        (_, first), *others = run
+        texts.append(f"{first}-{others[-1][1]}" if others else str(first))
+    return ", ".join(texts)

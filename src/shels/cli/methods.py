@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from shels.cli import options
-from shels.cli.display import print_json, results, table
+from shels.cli.display import print_json, print_table, results, table
 
 EXAMPLES = """shels methods
 shels train digits --learner slda --detector knn --out m
@@ -25,9 +25,10 @@ def methods(as_json: options.Json = False) -> None:
     A family names all of its methods at once in --methods of shels reproduce.
     Detectors and learners are paired by --detector and --learner of shels train.
     """
+    from shels.experiments.methods import METHODS  # noqa: PLC0415
     from shels.learner.pairing import groups  # noqa: PLC0415
 
-    rows = _rows()
+    rows = [_row(method) for method in METHODS.values()]
     pairs = [{"detectors": names, "learners": learners} for names, learners in groups()]
     if as_json:
         print_json({"methods": rows, "pairs": pairs})
@@ -37,44 +38,37 @@ def methods(as_json: options.Json = False) -> None:
     shown = [
         (", ".join(p["detectors"]), ", ".join(p["learners"]) or "none: experiments alone") for p in pairs
     ]
-    results().print(table("detector", "learner", rows=shown))
+    print_table("detector", "learner", rows=shown)
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    """Print the methods; where there is little room, their settings in a table below."""
     console = results()
     keys = ("name", "task", "family", "stores")
     headings = ("method", "task", "family", "keeps")
     known = [tuple(row[key] for key in keys) for row in rows]
     if console.width >= _NARROW:
         shown = [(*cells, _settings(row), row["paper"]) for cells, row in zip(known, rows, strict=True)]
-        console.print(table(*headings, "settings", "published", rows=shown))
+        print_table(*headings, "settings", "published", rows=shown)
         return
     shown = [(*cells, row["paper"]) for cells, row in zip(known, rows, strict=True)]
     whole = table(*headings, "published", rows=shown)
     whole.columns[0].no_wrap = True  # a name is for copying
     console.print(whole)
     settings = [(row["name"], _settings(row)) for row in rows if row["settings"]]
-    console.print(table("method", "settings", rows=settings))
+    print_table("method", "settings", rows=settings)
 
 
-def _rows() -> list[dict[str, Any]]:
-    from shels.experiments.methods import METHODS  # noqa: PLC0415
-
-    columns = ("name", "title", "task", "family", "paper", "stores")
-    return [{name: getattr(each, name) for name in columns} | _more(each) for each in METHODS.values()]
-
-
-def _more(method: Any) -> dict[str, Any]:
-    """Tell a method's settings and score and, of a way to learn, what tells novel samples beside it."""
+def _row(method: Any) -> dict[str, Any]:
+    """Tell of a method and, of a way to learn, what tells novel samples beside it."""
     from shels.config.presets import DEFAULT  # noqa: PLC0415
     from shels.detection.registry import entry_of  # noqa: PLC0415
     from shels.learner.pairing import detector_name  # noqa: PLC0415
 
+    row = {name: getattr(method, name) for name in ("name", "title", "task", "family", "paper", "stores")}
     if method.task == "learning":
         settings = method.settings(DEFAULT, "")
-        return {"settings": asdict(settings.accommodation), "detector": detector_name(settings)}
-    return {"settings": entry_of(method.score).defaults, "score": method.score}
+        return row | {"settings": asdict(settings.accommodation), "detector": detector_name(settings)}
+    return row | {"settings": entry_of(method.score).defaults, "score": method.score}
 
 
 def _settings(row: dict[str, Any]) -> str:

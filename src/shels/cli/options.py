@@ -12,12 +12,10 @@ from shels.errors import SettingsError, unknown_name
 
 
 def option(
-    flags: str, text: str, metavar: str | None = None, *, panel: str | None = None, show_default: bool = True
+    flags: str, text: str, metavar: str | None = None, *, panel: str | None = None, **more: Any
 ) -> Any:
-    """Declare an option. flags: "--out", or "--out -o"; panel: its heading in the help."""
-    return typer.Option(
-        *flags.split(), metavar=metavar, help=text, rich_help_panel=panel, show_default=show_default
-    )
+    """Declare an option. flags: "--out", or "--out -o"; panel: its heading in the help; more: as typer's."""
+    return typer.Option(*flags.split(), metavar=metavar, help=text, rich_help_panel=panel, **more)
 
 
 def argument(metavar: str, text: str) -> Any:

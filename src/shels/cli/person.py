@@ -7,9 +7,8 @@ from pathlib import Path
 
 import typer
 
-from shels.agent.agent import OpenWorldAgent, Request, Supply
+from shels.agent.agent import OpenWorldAgent, Request, Supplier, Supply
 from shels.agent.inspection import write_pictures
-from shels.agent.oracle import DataSetSupplier
 from shels.cli.display import StreamDisplay, say
 from shels.data.samples import Label
 from shels.data.splits import new_class
@@ -20,7 +19,7 @@ class Person:
     """Whoever sits at the terminal, is shown what was found, and says whether and as what to learn it."""
 
     def __init__(
-        self, agent: OpenWorldAgent, display: StreamDisplay, folder: Path, oracle: DataSetSupplier | None
+        self, agent: OpenWorldAgent, display: StreamDisplay, folder: Path, oracle: Supplier | None
     ) -> None:
         self.agent = agent
         self.display = display
@@ -37,9 +36,7 @@ class Person:
             where = f" (see {self.folder / request.name})"
         say(f"{len(request.inputs)} images look like one new class{where}")
         while True:
-            typer.echo(
-                "take it in? y, n, or its name (a known one adds to it): ", nl=False, err=True
-            )  # not for standard output
+            typer.echo("take it in? y, n, or its name (a known one adds to it): ", nl=False, err=True)
             line = sys.stdin.readline()
             if not line:
                 raise KeyboardInterrupt  # nobody is there to answer

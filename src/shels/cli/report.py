@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from shels.cli import options
-from shels.cli.display import print_json
+from shels.cli.display import print_result
 from shels.cli.options import argument, option
 
 EXAMPLES = """shels report results
@@ -35,10 +36,7 @@ def report(
     files = write_report(results, target)
     experiments = list(dict.fromkeys(result.trial.experiment for result in results))
     document = {"trials": len(results), "experiments": experiments, "files": [str(path) for path in files]}
-    if as_json:
-        print_json(document)
-    else:
-        _show(document, target)
+    print_result(document, partial(_show, target=target), as_json=as_json)
 
 
 def _show(document: dict[str, Any], target: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from shels.cli import options
-from shels.cli.display import duration, print_facts, print_json, results, say, table
+from shels.cli.display import duration, print_facts, print_json, print_result, print_table, say
 from shels.cli.errors import FAILED
 from shels.cli.options import argument, option
 from shels.config import Precision
@@ -17,6 +19,7 @@ from shels.errors import SettingsError, ShelsError
 
 if TYPE_CHECKING:
     from shels.cli.live_table import LiveTable
+    from shels.experiments.records import Records
     from shels.experiments.trials import Trial
 
 EXAMPLES = """shels reproduce --list
@@ -79,31 +82,28 @@ def reproduce(  # noqa: PLR0913 - a parameter for each option
     changes = {"epochs": epochs, "weights": None if weights is None else str(weights), "precision": precision}
     from shels import runtime  # noqa: PLC0415
     from shels.experiments import selection  # noqa: PLC0415
+    from shels.experiments.records import Records  # noqa: PLC0415
 
     chosen = selection.select_trials(names or [], methods, trials, changes)
     _notes(chosen.notes)
     if runtime.device(device).type != "cuda" and precision != "float32":
         raise SettingsError(f"--precision {precision} needs a GPU, and none is used here; leave it out")
-    run = _Run(chosen.trials, out, device, together, quiet=as_json)
+    run = _Run(chosen.trials, Records(out), device, together, quiet=as_json)
     missing = [trial for trial in chosen.trials if run.records.find(trial) is None]
     selection.check_data(missing, data_dir)
     _notes(selection.check_weights(missing, weights))
     raise typer.Exit(run.run(data_dir, report=not no_report))
 
 
+@dataclass(frozen=True)
 class _Run:
     """One run of experiments: shown as it goes, summed up at the end."""
 
-    def __init__(
-        self, trials: Sequence[Trial], out: Path, device: str, together: int | None, *, quiet: bool
-    ) -> None:
-        from shels.experiments.records import Records  # noqa: PLC0415
-
-        self.trials = trials
-        self.records = Records(out)
-        self.device = device
-        self.together = together
-        self.quiet = quiet
+    trials: Sequence[Trial]
+    records: Records
+    device: str
+    together: int | None
+    quiet: bool
 
     def run(self, data_dir: Path | None, *, report: bool) -> int:
         """Run what is missing and return the exit code."""
@@ -118,10 +118,7 @@ class _Run:
             pages = self._report() if report and status.done else []
         document = {"records": str(self.records.path), "report": [str(page) for page in pages or []]}
         document |= document_of(status) | {"done_before": before}
-        if self.quiet:
-            print_json(document)
-        else:
-            _show(shown, document)
+        print_result(document, partial(_show, shown), as_json=self.quiet)
         for line in missing_lines(status):
             say(line)
         return FAILED if status.missing or pages is None else 0
@@ -192,7 +189,7 @@ def _list(*, as_json: bool) -> None:
         return
     rows = [(each["name"], each["task"], each["title"]) for each in experiments]
     rows += [(name, "", f"{len(members)} experiments at once") for name, members in families.items()]
-    results().print(table("experiment", "task", "what", rows=rows))
+    print_table("experiment", "task", "what", rows=rows)
     ways = [tuple(each[name] for name in ("name", "task", "family", "title")) for each in methods]
     ways += [(name, "", "", f"{len(members)} methods at once") for name, members in groups.items()]
-    results().print(table("method", "task", "family", "what", rows=ways))
+    print_table("method", "task", "family", "what", rows=ways)

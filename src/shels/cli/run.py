@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,14 +14,12 @@ import typer
 from shels.agent.alarm import AlarmRule, FalseAlarmRate, PresetShare
 from shels.agent.events import Event, kind_of
 from shels.cli import options
-from shels.cli.display import StreamDisplay, listed, percent, print_json, say, share_bar
-from shels.cli.options import one_of
+from shels.cli.display import StreamDisplay, listed, percent, print_facts, print_result, say, share_bar
+from shels.cli.options import argument, option
 from shels.errors import SettingsError
 
 if TYPE_CHECKING:
-    from shels.agent.observation import AgentSettings
     from shels.agent.stream_run import StreamRun
-    from shels.agent.streams import StreamSpec
     from shels.data.streams import StreamBatch
 
 EXAMPLES = """shels run m digits
@@ -32,67 +30,48 @@ shels run m digits --detector knn --learner gaussian
 
 Cut off at any moment, the same command goes on where it was."""
 
-_SETS, _ALARM, _NEW = "Data sets as streams", "When to stop and look", "What to make of it"
 _HEADINGS = f"{'batch':<16}{'size':>6}  {'novel share':<20} {'novel':>7} / {'alarm':<7} what came of it"
-_PAIR = "Learner and detector (as the model was trained, unless given)"
 
-
-def _option(flag: str, text: str, panel: str, metavar: str | None = None) -> Any:
-    return typer.Option(flag, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
-
-
-Stream = Annotated[
-    str,
-    typer.Argument(
-        metavar="STREAM",
-        help="A folder of batches (.npz files or folders of images), an .npz file with x, or a data set.",
-    ),
-]
-Protocol = Annotated[
-    str | None, _option("--protocol", "How new classes come; default: paper.", _SETS, "paper|mixed")
-]
-Batches = Annotated[int | None, _option("--batches", "Length of a mixed stream.", _SETS, "N")]
-BatchSize = Annotated[
-    int, typer.Option("--batch-size", metavar="N", help="Samples in a batch, of a data set or an .npz file.")
-]
-Probability = Annotated[
-    float | None,
-    _option("--alarm-probability", "Chance that a known batch alarms; default: 0.001.", _ALARM, "P"),
-]
-Share = Annotated[
-    float | None, _option("--alarm-share", "Alarm where more than this is novel, such as 0.3.", _ALARM, "S")
-]
-OneClass = Annotated[bool, _option("--one-class", "All that is novel in a batch is one class.", _NEW)]
-NoDrift = Annotated[bool, _option("--no-drift", "Do not look for blur, darkness or noise.", _NEW)]
-Confirm = Annotated[bool, _option("--confirm", "Ask before a class is taken in: y, n or its name.", _NEW)]
-Learner = Annotated[
-    str | None, _option("--learner", "How classes are taken in; see shels methods.", _PAIR, "NAME")
-]
-Detector = Annotated[
-    str | None, _option("--detector", "What tells novel samples; see shels methods.", _PAIR, "NAME")
-]
-Again = Annotated[bool, typer.Option("--again", help="Take batches again that an earlier run has finished.")]
+_sets = partial(option, panel="Data sets as streams", show_default=False)
+_alarm = partial(option, panel="When to stop and look", show_default=False)
+_new = partial(option, panel="What to make of it", show_default=False)
+_pair = partial(
+    option, panel="Learner and detector (as the model was trained, unless given)", show_default=False
+)
+_STREAM = "A folder of batches (.npz files or folders of images), an .npz file with x, or a data set."
 
 
 def run(  # noqa: PLR0913 - a parameter for each option
     model: options.Model,
-    stream: Stream,
+    stream: Annotated[str, argument("STREAM", _STREAM)],
     *,
-    batch_size: BatchSize = 500,
-    again: Again = False,
+    batch_size: Annotated[
+        int, option("--batch-size", "Samples in a batch, of a data set or an .npz file.", "N")
+    ] = 500,
+    again: Annotated[bool, option("--again", "Take batches again that an earlier run has finished.")] = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     data_dir: options.DataDir = None,
     as_json: options.Json = False,
-    protocol: Protocol = None,
-    batches: Batches = None,
-    alarm_probability: Probability = None,
-    alarm_share: Share = None,
-    one_class: OneClass = False,
-    no_drift: NoDrift = False,
-    confirm: Confirm = False,
-    learner: Learner = None,
-    detector: Detector = None,
+    protocol: Annotated[
+        str | None, _sets("--protocol", "How new classes come; default: paper.", "paper|mixed")
+    ] = None,
+    batches: Annotated[int | None, _sets("--batches", "Length of a mixed stream.", "N")] = None,
+    alarm_probability: Annotated[
+        float | None, _alarm("--alarm-probability", "Chance that a known batch alarms; default: 0.001.", "P")
+    ] = None,
+    alarm_share: Annotated[
+        float | None, _alarm("--alarm-share", "Alarm where more than this is novel, such as 0.3.", "S")
+    ] = None,
+    one_class: Annotated[bool, _new("--one-class", "All that is novel in a batch is one class.")] = False,
+    no_drift: Annotated[bool, _new("--no-drift", "Do not look for blur, darkness or noise.")] = False,
+    confirm: Annotated[bool, _new("--confirm", "Ask before a class is taken in: y, n or its name.")] = False,
+    learner: Annotated[
+        str | None, _pair("--learner", "How classes are taken in; see shels methods.", "NAME")
+    ] = None,
+    detector: Annotated[
+        str | None, _pair("--detector", "What tells novel samples; see shels methods.", "NAME")
+    ] = None,
 ) -> None:
     """Watch a stream, find what is new in it and learn it.
 
@@ -100,24 +79,21 @@ def run(  # noqa: PLR0913 - a parameter for each option
     answers when the model asks for more of what it saw. Otherwise it learns
     from what it saw, under names such as novel-1.
     """
-    one_of("protocol", protocol, ("paper", "mixed"))
+    options.one_of("protocol", protocol, ("paper", "mixed"))
     rule = _rule(alarm_probability, alarm_share)
-    from shels.agent.observation import AgentSettings  # noqa: PLC0415
-    from shels.agent.proposals import ProposalSettings  # noqa: PLC0415
-    from shels.agent.streams import StreamSpec  # noqa: PLC0415
+    from shels.agent.observation import AgentSettings, ProposalSettings  # noqa: PLC0415
+    from shels.agent.stream_run import StreamSpec, opened_run  # noqa: PLC0415
 
     spec = StreamSpec(stream, protocol, batch_size, batches, seed)
     settings = AgentSettings(rule, ProposalSettings(several=not one_class, drift=not no_drift))
     display = StreamDisplay(f"{model} on {stream}", quiet=as_json)
-    with (
-        _opened(model, spec, settings, device, data_dir, (learner, detector), again=again) as course,
-        display,
-    ):
-        result = Watch(course, display).watch(confirm=confirm)
-    if as_json:
-        print_json(result)
-    else:
-        _show(result)
+    pair = (learner, detector)
+    with opened_run(model, spec, settings, pair, data_dir=data_dir, device=device, again=again) as opened:
+        if opened.refitted:
+            say(f"note: refitted on the model's network, as version {opened.home.version}")
+        with display:
+            result = Watch(opened, display).watch(confirm=confirm)
+    print_result(result, _show, as_json=as_json)
 
 
 def _rule(probability: float | None, share: float | None) -> AlarmRule:
@@ -131,47 +107,6 @@ def _rule(probability: float | None, share: float | None) -> AlarmRule:
         raise SettingsError(f"{flag}: {error}") from error
 
 
-@contextmanager
-def _opened(
-    model: Path,
-    spec: StreamSpec,
-    settings: AgentSettings,
-    device: str,
-    data_dir: Path | None,
-    pair: tuple[str | None, str | None],
-    *,
-    again: bool,
-) -> Iterator[StreamRun]:
-    """Give the run; what cannot be a model, a pair or a stream is refused before any change.
-
-    pair: names of a learner and a detector that the model is to have.
-    """
-    from shels.agent.corrections import require_unchanged  # noqa: PLC0415
-    from shels.agent.home import Home  # noqa: PLC0415
-    from shels.agent.stream_run import StreamRun  # noqa: PLC0415
-    from shels.agent.streams import open_stream  # noqa: PLC0415
-    from shels.agent.versioned import VersionedLearner  # noqa: PLC0415
-    from shels.learner.refit import refit  # noqa: PLC0415
-    from shels.learner.training_directory import load_learner  # noqa: PLC0415
-
-    home = Home(model)
-    home.settle()
-    version = home.version if home.exists else None
-    known = load_learner(model, device)
-    wanted = refit(known, *pair, spec.stream)
-    stream = open_stream(spec, known, data_dir, [] if again else home.events())
-    stream.batches()
-    fitted = None if wanted is None else wanted.fitted(stream.data)
-    with home.lock():
-        if fitted is not None:
-            require_unchanged(home, version)
-        home.adopt()
-        if fitted is not None:
-            VersionedLearner(known, home).refit(fitted)
-            say(f"note: refitted on the model's network, as version {home.version}")
-        yield StreamRun(home, stream, settings, device=device, again=again)
-
-
 class Watch:
     """A run over a stream, shown as it goes."""
 
@@ -181,14 +116,19 @@ class Watch:
 
     def watch(self, *, confirm: bool) -> dict[str, Any]:
         """Take the agent through the batches that are not done yet, and return what happened."""
+        from shels.cli.person import Person  # noqa: PLC0415
+
         run = self.run
         try:
             with tempfile.TemporaryDirectory(prefix="shels-") as folder:
                 if confirm:
-                    self._ask(Path(folder))
+                    person = Person(run.agent, self.display, Path(folder), run.truth)
+                    run.agent.confirm, run.agent.supplier = person.confirm, person.supply
                 for batch in run.remaining():
                     if run.summary.skipped == run.summary.batches:
-                        self._head(run.summary.skipped)
+                        if run.summary.skipped:
+                            self.display.line(f"going on after {run.summary.skipped} batches that are done")
+                        self.display.line(_HEADINGS)
                     self._observe(batch)
         except KeyboardInterrupt:
             self.display.close()
@@ -198,12 +138,6 @@ class Watch:
             )
             raise typer.Exit(1) from None
         return run.result()
-
-    def _ask(self, folder: Path) -> None:
-        from shels.cli.person import Person  # noqa: PLC0415
-
-        person = Person(self.run.agent, self.display, folder, self.run.truth)
-        self.run.agent.confirm, self.run.agent.supplier = person.confirm, person.supply
 
     def _observe(self, batch: StreamBatch) -> None:
         never = self.run.summary.never
@@ -218,11 +152,6 @@ class Watch:
         if events[0]["threshold"] > 1 and not never:
             say(f"note: {batch.name} is too small to raise an alarm; give larger batches, or --alarm-share")
         self._foot()
-
-    def _head(self, skipped: int) -> None:
-        if skipped:
-            self.display.line(f"going on after {skipped} batches that are done")
-        self.display.line(_HEADINGS)
 
     def _foot(self, now: str = "") -> None:
         summary, agent = self.run.summary, self.run.agent
@@ -263,5 +192,4 @@ def _show(result: dict[str, Any]) -> None:
     unnamed = [str(each["name"]) for each in result["taken_in"] if each["by"] in ("agent", "recovered")]
     shown = ["--images", "seen"] if unnamed else []
     lines["next"] = shlex.join(["shels", "inspect", result["model"], *shown])
-    for name, text in lines.items():
-        typer.echo(f"{name:<13}{text}")
+    print_facts(lines)

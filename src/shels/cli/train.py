@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from shels.cli import options
-from shels.cli.display import TrainingBar, listed, percent, print_facts, print_json, say
+from shels.cli.display import TrainingBar, listed, percent, print_facts, print_result, say
 from shels.cli.options import option
 from shels.config import AcceptShare, MeanMinusSd, ThresholdRule, overridden
 from shels.config.presets import preset as named_preset
 from shels.errors import SettingsError
 
 if TYPE_CHECKING:
-    import torch
+    from collections.abc import Generator
 
-    from shels.config import Settings
-    from shels.data.samples import Label, Samples
+    from shels.data.samples import Label
     from shels.learner.learner import Learner
     from shels.learner.training_directory import TrainingDirectory
+    from shels.training import Progress
 
 EXAMPLES = """shels train digits --known 0,1,2,3,4 --out m
 shels train photos/ --size 64 --out m
@@ -130,7 +130,10 @@ def train(  # noqa: PLR0913 - a parameter for each option
     settings = overridden(named_preset(preset, data), network, length | loss)
     settings = replace(settings, rule=_threshold_rule(settings.rule, accept, sd))
     if learner is not None or detector is not None:
-        settings = _paired(settings, learner, detector, preset, data)
+        from shels.learner.pairing import paired  # noqa: PLC0415
+
+        numbers_of = preset.removeprefix("paper-") if preset.startswith("paper-") else data
+        settings = paired(settings, learner, detector, numbers_of)
         settings = overridden(settings, {"head": head}, {"alpha": alpha})  # what was asked for comes last
     from shels import runtime  # noqa: PLC0415
     from shels.data.inputs import load_known  # noqa: PLC0415
@@ -141,12 +144,9 @@ def train(  # noqa: PLR0913 - a parameter for each option
     target.check()
     where, choice = runtime.device(device), ClassChoice(*chosen, known_count, authors_order)
     samples, left_out = load_known(data, data_dir, settings.network, choice, channels=channels, seed=seed)
-    trained = _train(target, samples, settings, seed, where, quiet=as_json)
+    trained = _train(target, target.training(samples, settings, seed=seed, device=where), quiet=as_json)
     result = _result(trained, target, data, left_out)
-    if as_json:
-        print_json(result)
-    else:
-        _show(result, data_dir)
+    print_result(result, partial(_show, data_dir=data_dir), as_json=as_json)
 
 
 def _threshold_rule(base: ThresholdRule, accept: float | None, sd: float | None) -> ThresholdRule:
@@ -159,27 +159,10 @@ def _threshold_rule(base: ThresholdRule, accept: float | None, sd: float | None)
         raise SettingsError(f"{'--sd' if accept is None else '--accept'}: {error}") from error
 
 
-def _paired(
-    settings: Settings, learner: str | None, detector: str | None, preset: str, data: str
-) -> Settings:
-    from shels.learner.pairing import paired  # noqa: PLC0415
-
-    numbers_of = preset.removeprefix("paper-") if preset.startswith("paper-") else data
-    return paired(settings, learner, detector, numbers_of)
-
-
-def _train(
-    target: TrainingDirectory,
-    samples: Samples,
-    settings: Settings,
-    seed: int,
-    device: torch.device,
-    *,
-    quiet: bool,
-) -> Learner:
+def _train(target: TrainingDirectory, work: Generator[Progress, None, Learner], *, quiet: bool) -> Learner:
     with TrainingBar("training", quiet=quiet) as bar:
         try:
-            return bar.follow(target.training(samples, settings, seed=seed, device=device))
+            return bar.follow(work)
         except KeyboardInterrupt:
             bar.close()
             if target.safe_step is None:

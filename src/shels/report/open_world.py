@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shels.agent.alarm import AlarmRule, PresetShare
-from shels.agent.measured import Course, Group, Step
+from shels.agent.evaluation import EvaluatedBatch, EvaluatedRun, Group
 from shels.data.samples import Samples
 from shels.files import write_whole
 from shels.learner.learner import Learner
@@ -25,8 +25,8 @@ def write(
     known: Samples,
     novel: Samples,
     measures: Mapping[str, Any],
-    helped: Course,
-    alone: Course,
+    helped: EvaluatedRun,
+    alone: EvaluatedRun,
     title: str,
     lead: str,
 ) -> None:
@@ -52,7 +52,7 @@ def write(
 # Batch by batch ----------------------------------------------------------------------------------------
 
 
-def _facts(course: Course) -> list[tuple[str, str]]:
+def _facts(course: EvaluatedRun) -> list[tuple[str, str]]:
     known_batches = sum(not step.new for step in course.steps)
     seconds = [group.seconds for step in course.steps for group in step.learned]
     facts = [
@@ -65,7 +65,7 @@ def _facts(course: Course) -> list[tuple[str, str]]:
     return facts
 
 
-def _batches(course: Course, learner: Learner) -> list[Block]:
+def _batches(course: EvaluatedRun, learner: Learner) -> list[Block]:
     watched = (
         f"The agent was shown {count(len(course.steps), 'batch')} of test images. It was told neither what "
         "they held nor where anything new began; it judged each image by itself, known or novel. Some images "
@@ -97,12 +97,12 @@ def _alarm_rule(rule: AlarmRule) -> str:
     )
 
 
-def _table(course: Course) -> Table:
+def _table(course: EvaluatedRun) -> Table:
     columns = ("Batch", "Held", "Images", "Judged novel", "Alarm from", "Alarm", "Learned", "From", "Time")
     return Table(columns, [row for number, step in enumerate(course.steps, 1) for row in _rows(number, step)])
 
 
-def _rows(number: int, step: Step) -> list[list[Cell]]:
+def _rows(number: int, step: EvaluatedBatch) -> list[list[Cell]]:
     """Make a row for a batch, and one for each further class that was learned from it."""
     first: list[Cell] = [str(number), _held(step), len(step.batch), step.share, step.threshold]
     if not step.alarm:
@@ -116,9 +116,9 @@ def _rows(number: int, step: Step) -> list[list[Cell]]:
     return rows
 
 
-def _learned_cells(step: Step, group: Group | None) -> list[Cell]:
+def _learned_cells(step: EvaluatedBatch, group: Group | None) -> list[Cell]:
     if group is None or not group.learned:
-        return [step.outcome, "", ""]
+        return [step.decision, "", ""]
     images = count(group.images, "image").replace(" ", "\N{NO-BREAK SPACE}")
     return [str(group.name), images, _milliseconds(group.seconds)]
 
@@ -127,7 +127,7 @@ def _milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.0f}\N{NO-BREAK SPACE}ms"
 
 
-def _held(step: Step) -> str:
+def _held(step: EvaluatedBatch) -> str:
     old = len(set(step.labels) - set(step.new))
     known = [f"{old}\N{NO-BREAK SPACE}known"] if old or not step.new else []
     return comma(known + [f"new:\N{NO-BREAK SPACE}{comma(step.new)}"] * bool(step.new))
@@ -136,7 +136,7 @@ def _held(step: Step) -> str:
 # What was called novel, and how it ended ----------------------------------------------------------------
 
 
-def _pictures(course: Course) -> list[Section]:
+def _pictures(course: EvaluatedRun) -> list[Section]:
     alarms = [(number, step) for number, step in enumerate(course.steps, 1) if step.alarm]
     if not alarms or course.steps[0].batch.inputs.ndim != 4:
         return []
@@ -144,15 +144,15 @@ def _pictures(course: Course) -> list[Section]:
     return [Section("What was called novel", [words, *(_gallery(*pair) for pair in alarms)])]
 
 
-def _gallery(number: int, step: Step) -> Gallery:
+def _gallery(number: int, step: EvaluatedBatch) -> Gallery:
     positions = step.novel.nonzero()[:, 0].tolist()
-    end = f"learned as {comma(group.name for group in step.learned)}" if step.learned else step.outcome
+    end = f"learned as {comma(group.name for group in step.learned)}" if step.learned else step.decision
     title = f"Batch {number}, {'a false alarm, ' if step.false_alarm else ''}{end}"
     note = f"{len(positions)} of {len(step.batch)} judged novel"
     return gallery(title, note, step.batch.inputs, positions, lambda place: (str(step.labels[place]),))
 
 
-def _end(course: Course) -> list[Block]:
+def _end(course: EvaluatedRun) -> list[Block]:
     words = (
         f"Of all test images {percent(course.accuracy)} are named rightly where none is rejected. With "
         f"rejection, {percent(course.accepted_and_right)} are accepted and named rightly: that is the price "
@@ -166,7 +166,7 @@ def _end(course: Course) -> list[Block]:
 # Without help -------------------------------------------------------------------------------------------
 
 
-def _alone(course: Course) -> list[Block]:
+def _alone(course: EvaluatedRun) -> list[Block]:
     words = (
         f"The same first learner, on its own, in a harder world: {count(len(course.steps), 'batch')}, each a "
         "mix; new classes appear at random times among known ones, two of them at once. Nobody answers, so "
@@ -185,7 +185,7 @@ def _alone(course: Course) -> list[Block]:
     return [*blocks, table, _final_words(course)]
 
 
-def _final_words(course: Course) -> str:
+def _final_words(course: EvaluatedRun) -> str:
     if course.missed:
         end = f"No group stands for {comma(course.missed)}, which counts as wrong here. "
     else:

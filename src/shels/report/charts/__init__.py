@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
-from shels.agent.measured import Course
+from shels.agent.evaluation import EvaluatedRun
 from shels.report.charts import classes, detection, learning, model, networks, run
 from shels.report.drawing import Figure
 from shels.report.evaluation import Evaluation
@@ -32,7 +32,7 @@ MODEL: Charts[Evaluation] = {
 }
 """Of a trained model and the samples that it was evaluated on."""
 
-RUN: Charts[Course] = {
+RUN: Charts[EvaluatedRun] = {
     "batches": (run.timeline,),
     "batches without help": (run.timeline_without_accuracy,),
     "end": (run.final_bars,),

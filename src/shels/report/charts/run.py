@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shels.agent.measured import Accuracy, Course, Step
+from shels.agent.evaluation import Accuracy, EvaluatedBatch, EvaluatedRun
 from shels.data.arrays import sorted_classes
 from shels.report.charts.model import ClassBars, bars
 from shels.report.colours import DASHED, INK, KNOWN, LEARNED, NOVEL, NOVEL_LINE, QUIET, WRONG
@@ -44,7 +44,7 @@ class Moment:
     accuracy: Accuracy | None = None
 
 
-def moments(course: Course, *, accuracy: bool = True) -> Iterator[Moment]:
+def moments(course: EvaluatedRun, *, accuracy: bool = True) -> Iterator[Moment]:
     """Give a course as places on the time axis: each batch and, where it led to it, the learning."""
     met = set(course.taught)
     for number, step in enumerate(course.steps, 1):
@@ -57,27 +57,27 @@ def moments(course: Course, *, accuracy: bool = True) -> Iterator[Moment]:
             yield Moment("learning", note=note, accuracy=after)
 
 
-def _alarm(step: Step) -> str:
+def _alarm(step: EvaluatedBatch) -> str:
     if not step.alarm:
         return ""
     if step.false_alarm:
         return "false alarm"
-    return "alarm: " + (comma(group.truth for group in step.groups) or step.outcome)
+    return "alarm: " + (comma(group.truth for group in step.groups) or step.decision)
 
 
-def timeline(course: Course) -> list[Figure]:
+def timeline(course: EvaluatedRun) -> list[Figure]:
     """Draw confidence and accuracy over time, on one axis with phases shaded."""
     alt = "Over time: the share of each batch judged novel, and the accuracy over all classes met so far."
     return [_timeline("timeline", list(moments(course)), alt)]
 
 
-def timeline_without_accuracy(course: Course) -> list[Figure]:
+def timeline_without_accuracy(course: EvaluatedRun) -> list[Figure]:
     """Draw confidence alone over time, on an axis with phases shaded."""
     found = list(moments(course, accuracy=False))
     return [_timeline("timeline-shares", found, "Over time: the share of each batch judged novel.")]
 
 
-def final_bars(course: Course) -> list[Figure]:
+def final_bars(course: EvaluatedRun) -> list[Figure]:
     """Draw how much of each class is named rightly at the end, of the first classes and of later ones."""
     later = [name for name in course.right if name not in course.taught]
     words = {"first training": KNOWN, "learned later": NOVEL, "wrong": WRONG}
