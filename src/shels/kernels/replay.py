@@ -1,5 +1,4 @@
-"""A short computation on a GPU, recorded as a CUDA graph and replayed: launching its many small kernels one by
-one would take longer than they run."""  # noqa: D205, D400
+"""Short computations on a GPU as CUDA graphs: launching many small kernels takes longer than they run."""
 
 from __future__ import annotations
 
@@ -36,6 +35,7 @@ class Replay:
         self._recorded: dict[Any, tuple[torch.cuda.CUDAGraph, Tensors, Tensors]] = {}
         self._lock = Lock()  # recordings share their room; what is queued in turn runs in turn
 
+    @torch.no_grad()
     def __call__(self, *inputs: Tensor) -> Tensors:
         """Compute, or replay."""
         if not inputs[0].is_cuda or torch.cuda.is_current_stream_capturing():

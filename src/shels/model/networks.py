@@ -66,12 +66,15 @@ class Network(nn.Module):
 
     def features(self, inputs: Tensor) -> Tensor:
         """Return the high-level features that the head sees: (n, *shape) -> (n, d), none negative."""
-        return run(self.body, inputs)
+        return run(list(self.body), inputs)
 
     def views(self, inputs: Tensor) -> Views:
         """Return low-level and high-level features of inputs in one pass, see `Views`."""
-        maps = run(nn.Sequential(*list(self.body)[: self.shared_depth]), inputs)
-        return Views(pooled(maps), self.body[self.shared_depth :](maps))
+        layers, depth = list(self.body), self.shared_depth
+        maps = high = run(layers[:depth], inputs)
+        for layer in layers[depth:]:
+            high = layer(high)
+        return Views(pooled(maps), high)
 
     @property
     def shared_depth(self) -> int:

@@ -6,6 +6,7 @@ become one operation that knows the trial axis; the network itself is none the w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -22,29 +23,29 @@ class Trunk(NamedTuple):
     layers: int
 
 
-def run(chain: nn.Sequential, inputs: Tensor) -> Tensor:
-    """Return what a chain makes of inputs; stacked trials on a GPU take their layers together."""
+def run(layers: Sequence[nn.Module], inputs: Tensor) -> Tensor:
+    """Return what layers make of inputs, one after another; stacked trials on a GPU take them together."""
+    x = inputs
     if not trial_axis.has_kernels(inputs):
-        out: Tensor = chain(inputs)
-        return out
-    trunk = leading(chain, tuple(inputs.shape[-2:]) if inputs.ndim == 4 else (0, 0))
-    layers, x = list(chain)[trunk.layers :], inputs
+        for layer in layers:
+            x = layer(x)
+        return x
+    trunk = leading(layers, tuple(inputs.shape[-2:]) if inputs.ndim == 4 else (0, 0))
     if trunk.layers:
         params = [value for layer in trunk.convolutions for value in (layer.weight, layer.bias)]
         x = _blocks(inputs, trunk.pools, trial_axis.precision(), *params)
-    for layer in layers:
+    for layer in layers[trunk.layers :]:
         known = isinstance(layer, nn.Linear) and layer.bias is not None and x.ndim == 2
         x = _linear(x, layer.weight, layer.bias) if known else layer(x)
     return x
 
 
-def leading(chain: nn.Sequential, sides: tuple[int, ...]) -> Trunk:
+def leading(layers: Sequence[nn.Module], sides: tuple[int, ...]) -> Trunk:
     """Return the blocks that a chain begins with, as far as the kernels know them.
 
     sides: height and width of the inputs; the kernels pool maps of even sides only.
     """
     trunk = Trunk([], (), 0)
-    layers = list(chain)
     while trunk.layers + 1 < len(layers):
         layer, after = layers[trunk.layers : trunk.layers + 2]
         if not (isinstance(layer, nn.Conv2d) and isinstance(after, nn.ReLU) and _plain(layer)):

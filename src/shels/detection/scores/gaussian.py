@@ -22,6 +22,7 @@ from shels.detection.head import Head
 from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass, StoredParts
 from shels.detection.rules import enough_for, threshold, warn_of_few
 from shels.errors import TrainingError
+from shels.kernels.replay import Replay
 from shels.model.networks import Views
 
 NEAR = (128, 256)
@@ -176,12 +177,21 @@ class GaussianDetector(Detector):
         return out.scatter_reduce(1, self._owners.expand(len(scores), -1), scores, "amax")
 
     def verdicts(self, features: Views) -> Verdicts:
-        """Decide for each sample by the distance to its class; nothing here waits for a GPU."""
-        part, distances = self._nearest(features)
+        """Decide for each sample by the distance to its class."""
+        protocol.check_views(features, len(self.projections[1].centre), self.width)
+        return Verdicts(*self._replay(*features))
+
+    @cached_property
+    def _replay(self) -> Replay:
+        return Replay(self._decide)
+
+    def _decide(self, shared: Tensor, high: Tensor) -> tuple[Tensor, ...]:
+        """Give predicted class, score, threshold and p-value; nothing here waits for a GPU."""
+        part, distances = self._nearest(Views(shared, high))
         score = gaussians.log_scores(distances.log(), self._scales[part]).float()
         calibration = self._calibration
         limits, unlikely = calibration.thresholds[part], calibration.p_values(score, part)
-        return Verdicts(self._owners[part], score, limits, unlikely)
+        return self._owners[part], score, limits, unlikely
 
     def places(self, features: Views) -> protocol.Places:
         """Find where samples and classes lie in the spread of the classes known at `fit`."""
