@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shels.detection import metrics
 from shels.experiments.published import Published, published
-from shels.experiments.statistics import Summary, summary
+from shels.experiments.statistics import Summary, summary_of
 from shels.experiments.trials import LEARNING_MEASURES, Trial, TrialResult, measures_of
 
 if TYPE_CHECKING:
@@ -68,9 +67,7 @@ class Row:
 
     def summary(self, measure: str) -> Summary | None:
         """Mean and spread of a measure so far; None before there is a figure."""
-        values = [result.metrics.get(measure, math.nan) for result in self.results.values()]
-        finite = [value for value in values if math.isfinite(value)]
-        return summary(finite) if finite else None
+        return summary_of(result.metrics.get(measure) for result in self.results.values())
 
 
 class TimeLeft(NamedTuple):
@@ -140,8 +137,7 @@ class RunStatus:
         The stack under way is taken to go on at its pace. A trial yet to come is taken to cost what those of
         its experiment cost; before there is one, it is counted as unknown.
         """
-        under_way, rest = self._under_way(), self._stack.left(self.clock())
-        costs = self._costs()
+        under_way, rest, costs = self._under_way(), self._stack.left(self.clock()), self._costs()
         keys = {trial.key for trial in under_way}
         coming = [trial for trial in self._to_come() if trial.key not in keys]
         known = [costs[trial.experiment] for trial in coming if trial.experiment in costs]
@@ -150,10 +146,8 @@ class RunStatus:
 
     def _costs(self) -> dict[str, float]:
         """Seconds that a trial of each experiment costs, by its finished ones, else by the stack's pace."""
-        costs = {}
-        total = self._stack.total()
-        if total is not None:
-            costs = {trial.experiment: total / len(self._stack.trials) for trial in self._stack.trials}
+        total, stacked = self._stack.total(), self._stack.trials
+        costs = {} if total is None else {trial.experiment: total / len(stacked) for trial in stacked}
         by_experiment: dict[str, list[float]] = {}
         for result in self.fresh:
             by_experiment.setdefault(result.trial.experiment, []).append(result.seconds)
