@@ -19,12 +19,13 @@ from shels.report.breakdown import class_tables, rates, stage_table, stages
 from shels.report.charts.classes import classes
 from shels.report.charts.learning import curves
 from shels.report.charts.networks import networks
-from shels.report.colours import KNOWN, PALETTE, colour
+from shels.report.drawing import KNOWN, PALETTE, colour
 from shels.report.experiments import write_report
 from shels.report.findings import bounds, learning_in_short
 from shels.report.machine import learning_times
 from shels.report.page import Mark
 from shels.report.studies import studies
+from shels.report.words import prose
 from tests.report.test_experiments import run as detected
 from tests.report.test_report import assert_sound
 
@@ -275,9 +276,10 @@ def test_results_without_details_still_make_a_report(tmp_path):
 
 
 def test_words_name_bounds_only_where_they_were_run():
-    assert bounds(studies(run(count=1))) == ""
+    assert bounds(studies(run(count=1))) == []
     both = run(method="fine-tune", count=1) + run(method="joint", count=1)
-    assert "Bounds, not rivals: fine-tuning, which does nothing" in bounds(studies(both))
+    words = prose("introduction", family="incremental", bounds=bounds(studies(both)))
+    assert "Bounds, not rivals: fine-tuning, which does nothing" in words
     assert len(list(learning_in_short(studies(run(count=10))))) == 1
 
 

@@ -105,9 +105,8 @@ class Loaded:
             self.sets[trial.novel_data].test.places(trial.novel)
             self.known.test.places(trial.known)
             _, labels = self.known.train.places(trial.known)
-            for name, count in zip(
-                trial.known, labels.bincount(minlength=len(trial.known)).tolist(), strict=True
-            ):
+            counts = labels.bincount(minlength=len(trial.known)).tolist()
+            for name, count in zip(trial.known, counts, strict=True):
                 if count < 2:  # some to train on, and some to hold out
                     few = f"class {name!r} has {count} samples, and needs 2 or more"
                     raise DataError(f"{self.known.train.origin}: {few}")

@@ -12,11 +12,10 @@ from shels.files import write_whole
 from shels.report import charts, findings, machine, tables
 from shels.report.breakdown import class_tables, stage_table
 from shels.report.drawing import Figure
-from shels.report.findings import DETECTION_MEASURES, FURTHER_LEARNING, INTRODUCTIONS, LEARNING_MEASURES
 from shels.report.page import Block, Fold, Page, Section, Table, figures, html, markdown
 from shels.report.spreadsheet import summary_csv, trials_csv
 from shels.report.studies import EXCLUSIVITY, FAMILIES, Study, studies
-from shels.report.words import count, spread
+from shels.report.words import count, prose, spread
 
 _FIGURES = "figures"
 
@@ -64,22 +63,21 @@ def _title(found: Sequence[Study]) -> str:
 
 
 def _meanings(found: Sequence[Study]) -> list[str]:
-    detection = [DETECTION_MEASURES] * any(not study.learning for study in found)
-    return detection + [LEARNING_MEASURES] * any(study.learning for study in found)
+    kinds = {"learning" if study.learning else "detection" for study in found}
+    return [prose(f"{kind}_measures") for kind in sorted(kinds)]
 
 
 def _family(name: str, members: Sequence[Study]) -> Section:
     title, kind = FAMILIES[name]
     learning = members[0].learning
     caption = title if learning else f"Novelty detection {kind}"
-    words = INTRODUCTIONS[name] + findings.bounds(members)
+    words = prose("introduction", family=name, bounds=findings.bounds(members))
     drawn = charts.drawn(charts.FAMILY, "learning" if learning else "detection", members)
     times = machine.learning_times(members) if learning else None
     published = tables.against_published(members, "Ours beside the published figures")
-    note = FURTHER_LEARNING if learning else "Accuracies and shares in per cent."
     blocks: list[Block] = [words, tables.overview(members, caption), *drawn, *_present(times, published)]
     blocks += _folds("All statistical tests", _present(tables.statistics(members)))
-    blocks += _folds("Further measures", _present(tables.further(members, note)))
+    blocks += _folds("Further measures", _present(tables.further(members)))
     return Section(title, blocks)
 
 

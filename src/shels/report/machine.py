@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from shels.experiments.trials import TrialResult
 from shels.report.page import Cell, Table
 from shels.report.studies import Group, Study, every_group
-from shels.report.words import NOTHING, duration
+from shels.report.words import NOTHING, duration, prose
 
 PACKAGES = ("shels", "torch", "python")
 """The packages whose versions a trial keeps."""
@@ -36,8 +36,7 @@ def times(studies: Sequence[Study]) -> Table:
         last = (duration(total / len(found)), duration(total))
         rows.append([study.short, group.title, _stacked(group), *by_stage, *last])
     columns = ("Data", "Method", "Trained together", *stages, "A trial", "All trials")
-    note = "Means over the trials; each has its share of the time of all that were trained together with it."
-    return Table(columns, rows, "", note, left=2, merged=True)
+    return Table(columns, rows, "", prose("times_note"), left=2, merged=True)
 
 
 def learning_times(studies: Sequence[Study]) -> Table | None:
@@ -48,11 +47,7 @@ def learning_times(studies: Sequence[Study]) -> Table | None:
     if not any(cell for row in rows for cell in row[1:]):
         return None
     columns = ("Method", *(study.short for study in studies))
-    note = (
-        "Mean over the classes and the trials; each trial has its share of the time of all that learned "
-        "together with it."
-    )
-    return Table(columns, rows, "Time to take a class in", note)
+    return Table(columns, rows, "Time to take a class in", prose("learning_times_note"))
 
 
 def settings(studies: Sequence[Study]) -> list[Table]:

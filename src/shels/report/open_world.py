@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shels.agent.alarm import AlarmRule, PresetShare
 from shels.agent.measured import Course, Group, Step
 from shels.data.samples import Samples
 from shels.files import write_whole
@@ -15,7 +14,7 @@ from shels.learning.registry import method_of
 from shels.report import charts, detection, trained
 from shels.report.evaluation import evaluate
 from shels.report.page import Block, Cell, Gallery, Page, Section, Table, gallery, html
-from shels.report.words import comma, count, percent
+from shels.report.words import comma, count, percent, prose
 
 
 def write(
@@ -36,10 +35,11 @@ def write(
     gave more images of what was seen; alone: nobody did. lead: the sentence below the title.
     """
     shown = evaluate(learner, known, novel, measures)
+    end: list[Block] = [prose("run_end", course=helped), *charts.drawn(charts.RUN, "end", helped)]
     sections = [
         Section("What happened, batch by batch", _batches(helped, learner)),
         *_pictures(helped),
-        Section("Class by class, at the end", _end(helped)),
+        Section("Class by class, at the end", end),
         Section("When nobody helps", _alone(alone)),
         trained.training(learner),
         detection.separation(shown, "Known or novel, before the first batch"),
@@ -66,35 +66,9 @@ def _facts(course: Course) -> list[tuple[str, str]]:
 
 
 def _batches(course: Course, learner: Learner) -> list[Block]:
-    watched = (
-        f"The agent was shown {count(len(course.steps), 'batch')} of test images. It was told neither what "
-        "they held nor where anything new began; it judged each image by itself, known or novel. Some images "
-        "of known classes are always taken for novel, so a batch raises an alarm only where there are more "
-        f"than that. {_alarm_rule(course.rule)}"
-    )
-    learned = (
-        "After an alarm the agent sorts out what is new and asks for more of it. Here it was given the "
-        f"training images of that class and its name. It learns them {_way(learner)}, and goes on watching."
-    )
-    return [watched, learned, *charts.drawn(charts.RUN, "batches", course), _table(course)]
-
-
-def _way(learner: Learner) -> str:
-    """Say how a class is learned: by training or not, and with what of the classes before."""
-    method = method_of(learner.settings.accommodation)
-    single = "in a single pass, without a training step"
-    how = single if method.frozen_features else "by training the network"
-    kept = "with images that it kept" if method.stores == "old data" else "without any image"
-    return f"{how} and {kept} of the classes before"
-
-
-def _alarm_rule(rule: AlarmRule) -> str:
-    if isinstance(rule, PresetShare):
-        return f"The line was drawn beforehand: more than {percent(rule.share, 0)} of the batch."
-    return (
-        "The line is drawn by the images that were held out of the training: if new images are like them, a "
-        f"batch of known classes alone reaches it once in {round(1 / rule.probability):,} times at most."
-    )
+    watched = prose("watched", batches=len(course.steps), rule=course.rule)
+    helped = prose("helped", method=method_of(learner.settings.accommodation))
+    return [watched, helped, *charts.drawn(charts.RUN, "batches", course), _table(course)]
 
 
 def _table(course: Course) -> Table:
@@ -140,8 +114,8 @@ def _pictures(course: Course) -> list[Section]:
     alarms = [(number, step) for number, step in enumerate(course.steps, 1) if step.alarm]
     if not alarms or course.steps[0].batch.inputs.ndim != 4:
         return []
-    words = "The first images of each alarm that were judged novel, with their true class below."
-    return [Section("What was called novel", [words, *(_gallery(*pair) for pair in alarms)])]
+    galleries = [_gallery(*pair) for pair in alarms]
+    return [Section("What was called novel", [prose("called_novel"), *galleries])]
 
 
 def _gallery(number: int, step: Step) -> Gallery:
@@ -152,27 +126,11 @@ def _gallery(number: int, step: Step) -> Gallery:
     return gallery(title, note, step.batch.inputs, positions, lambda place: (str(step.labels[place]),))
 
 
-def _end(course: Course) -> list[Block]:
-    words = (
-        f"Of all test images {percent(course.accuracy)} are named rightly where none is rejected. With "
-        f"rejection, {percent(course.accepted_and_right)} are accepted and named rightly: that is the price "
-        "of staying able to notice the next class."
-    )
-    if course.missed:
-        words += f" What was never found ({comma(course.missed)}) counts as wrong throughout."
-    return [words, *charts.drawn(charts.RUN, "end", course)]
-
-
 # Without help -------------------------------------------------------------------------------------------
 
 
 def _alone(course: Course) -> list[Block]:
-    words = (
-        f"The same first learner, on its own, in a harder world: {count(len(course.steps), 'batch')}, each a "
-        "mix; new classes appear at random times among known ones, two of them at once. Nobody answers, so "
-        "it divides what looks new into groups and learns each from the very images that it saw, under a "
-        "name of its own, until a person gives it a better one."
-    )
+    words = prose("alone", batches=len(course.steps))
     blocks: list[Block] = [words, *charts.drawn(charts.RUN, "batches without help", course)]
     rows: list[list[Cell]] = [
         [str(group.name), str(number), group.seen, str(group.truth), group.purity]
@@ -182,16 +140,4 @@ def _alone(course: Course) -> list[Block]:
     if not rows:
         return [*blocks, "It found no group that it could have learned."]
     table = Table(("Learned as", "Batch", "From images", "Mostly", "Of that class"), rows)
-    return [*blocks, table, _final_words(course)]
-
-
-def _final_words(course: Course) -> str:
-    if course.missed:
-        end = f"No group stands for {comma(course.missed)}, which counts as wrong here. "
-    else:
-        end = "Every new class has a group. "
-    false = f"False alarms: {course.false_alarms}. " if course.false_alarms else ""
-    return (
-        f"{end}{false}Once a person has named each group after the class that it mostly shows, "
-        f"{percent(course.accuracy)} of the test images that it did not learn from are named rightly."
-    )
+    return [*blocks, table, prose("alone_end", course=course)]

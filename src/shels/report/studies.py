@@ -18,7 +18,7 @@ from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.methods import FAMILIES as METHOD_FAMILIES
 from shels.experiments.methods import METHODS
 from shels.experiments.published import TRIALS, Published, published
-from shels.experiments.statistics import Comparison, Summary, compare_measures, summary
+from shels.experiments.statistics import Comparison, Summary, compare_measures, summary_of
 from shels.experiments.trials import LEARNING_MEASURES, MEASURES, TrialResult, measures_of
 from shels.report.words import NOTHING, flat
 
@@ -88,8 +88,7 @@ class Group:
 
     def summary(self, measure: str) -> Summary | None:
         """Give mean and spread, or None where nothing was measured."""
-        values = self.values(measure)
-        return summary(values) if values else None
+        return summary_of(self.values(measure))
 
     def published(self, measure: str) -> Published | None:
         """Look up the paper's figure for it, where it has one."""

@@ -13,10 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shels.report.charts.networks import matrices
-from shels.report.colours import DASHED, INK, KNOWN, NOVEL, QUIET, REJECTED, WRONG
-from shels.report.drawing import NARROW, Figure, label, legend
+from shels.report.drawing import (
+    DASHED,
+    INK,
+    KNOWN,
+    NARROW,
+    NOVEL,
+    QUIET,
+    REJECTED,
+    WRONG,
+    Figure,
+    label,
+    legend,
+)
 from shels.report.evaluation import Evaluation
-from shels.report.words import percent
+from shels.report.words import percent, prose
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,11 +64,7 @@ def margins(shown: Evaluation) -> list[Figure]:
         legend(canvas, {f"{name} ({len(values):,})": shade for name, (values, shade) in sides.items()})
 
     alt = f"Histogram of score less threshold of {' and '.join(sides)} samples."
-    caption = (
-        "How far each sample scores above (accepted) or below (judged novel) the threshold of the "
-        "class it is given. The outermost bars collect what lies beyond them."
-    )
-    return [Figure("margins", draw, (NARROW, 330), alt, caption, NARROW)]
+    return [Figure("margins", draw, (NARROW, 330), alt, prose("margins_caption"), NARROW)]
 
 
 def roc(shown: Evaluation) -> list[Figure]:
@@ -86,11 +93,7 @@ def roc(shown: Evaluation) -> list[Figure]:
         legend(canvas)
 
     alt = f"ROC curve of known against novel samples, AUROC {auroc:.3f}."
-    caption = (
-        "The trade at every possible threshold on the score alone. AUROC is the chance that a known "
-        "sample scores higher than a novel one: 1 is perfect, 0.5 a coin."
-    )
-    return [Figure("roc", draw, (NARROW, 330), alt, caption, NARROW)]
+    return [Figure("roc", draw, (NARROW, 330), alt, prose("roc_caption"), NARROW)]
 
 
 def _bins(values: Array) -> Array:

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shels.experiments.trials import TrialResult
-from shels.report.colours import INK, KNOWN, colour
-from shels.report.drawing import NARROW, WIDE, Figure, file_name, label, legend, panels
+from shels.report.drawing import INK, KNOWN, NARROW, WIDE, Figure, colour, file_name, label, legend, panels
 from shels.report.studies import EXCLUSIVITY, Study
-from shels.report.words import comma
+from shels.report.words import comma, prose
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,9 +64,7 @@ def training(study: Study) -> list[Figure]:
             axes.locator_params(axis="x", integer=True)
         legend(canvas, columns=columns)
 
-    caption = (
-        "Thin lines are trials, the thick one is their mean. Methods that train alike share their networks."
-    )
+    caption = prose("training_caption")
     alt = f"Training curves of {study.short}: loss and accuracy on held-out samples by epoch."
     size = (WIDE, 250 + 20 * (1 + (len(trained) - 1) // columns))
     return [Figure(file_name("training", study.name), draw, size, alt, caption)]

@@ -12,9 +12,21 @@ import numpy as np
 from shels.agent.measured import Accuracy, Course, Step
 from shels.data.arrays import sorted_classes
 from shels.report.charts.model import ClassBars, bars
-from shels.report.colours import DASHED, INK, KNOWN, LEARNED, NOVEL, NOVEL_LINE, QUIET, WRONG
-from shels.report.drawing import WIDE, Figure, label, legend
-from shels.report.words import comma
+from shels.report.drawing import (
+    DASHED,
+    INK,
+    KNOWN,
+    LEARNED,
+    NOVEL,
+    NOVEL_LINE,
+    QUIET,
+    WIDE,
+    WRONG,
+    Figure,
+    label,
+    legend,
+)
+from shels.report.words import comma, prose
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -86,9 +98,7 @@ def final_bars(course: Course) -> list[Figure]:
         right = np.array([course.right[name] for name in names])
         parts = ((right, NOVEL if names is later else KNOWN), (1 - right, WRONG))
         groups.append(ClassBars(f"classes {when}: share named rightly", [*map(str, names)], parts))
-    caption = (
-        "Each class's test samples at the end, named as one of all classes known by then, none rejected."
-    )
+    caption = prose("end_caption")
     alt = "Bars by class: the share of test samples named rightly at the end."
     return [bars("end", [group for group in groups if group.names], words, alt=alt, caption=caption)]
 
@@ -109,15 +119,7 @@ def _timeline(name: str, found: Sequence[Moment], alt: str) -> Figure:
         axes_of[-1].tick_params(axis="x", length=0)
         _legend(canvas, {moment.phase for moment in found}, measured=measured)
 
-    caption = (
-        "How much of each batch was judged novel. From the dashed line on it is an alarm; the line depends "
-        "on the size of the batch."
-    )
-    if measured:
-        caption += (
-            " Below it, how many test images of all classes met so far are named rightly, and how many of "
-            "the newest class: both fall when a new class comes and rise when it is learned."
-        )
+    caption = prose("timeline_caption", measured=measured)
     return Figure(name, draw, (WIDE, 500 if measured else 260), alt, caption)
 
 
