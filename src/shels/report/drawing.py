@@ -12,12 +12,13 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.patches import Patch
 
 # One palette for every figure: Okabe and Ito's, which colour-blind readers can distinguish.
 KNOWN, NOVEL, WRONG, REJECTED = "#0072B2", "#E69F00", "#CC79A7", "#B4BCC4"
@@ -85,9 +86,6 @@ class Figure:
         return self._drawn(format="png", dpi=144, facecolor="white", metadata={"Software": None})
 
     def _drawn(self, **options: Any) -> bytes:
-        import matplotlib as mpl  # noqa: PLC0415
-        from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
-
         buffer = io.BytesIO()
         with mpl.rc_context(_STYLE | {"svg.hashsalt": self.name}), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph")  # the reader's browser has the script's font
@@ -118,8 +116,6 @@ def legend(
     **options: Any,
 ) -> None:
     """Put the legend over the panels: of these colours or artists, or of all that is labelled in them."""
-    from matplotlib.patches import Patch  # noqa: PLC0415
-
     if entries is None:
         pairs = [zip(*axes.get_legend_handles_labels()[::-1], strict=True) for axes in canvas.axes]
         entries = {name: handle for pair in pairs for name, handle in pair}

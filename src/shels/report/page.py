@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from shels.report.drawing import Figure
@@ -186,8 +187,6 @@ def gallery(
 
 def thumbnail(image: NDArray[Any]) -> bytes:
     """Make a small PNG, its pixels kept square, of an image (channels, h, w), uint8 or float 0-1."""
-    from PIL import Image  # noqa: PLC0415
-
     pixels = image if image.dtype == np.uint8 else np.round(255 * image).astype(np.uint8)
     picture = Image.fromarray(
         pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0))

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import jinja2
+
 from shels.detection.metrics import MEASURES, Measure
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
-
     from shels.experiments.published import Published
     from shels.experiments.statistics import Summary
 
@@ -85,10 +85,8 @@ def prose(name: str, /, **values: Any) -> str:
 
 
 @cache
-def templates(*, trimmed: bool = False) -> Environment:
+def templates(*, trimmed: bool = False) -> jinja2.Environment:
     """Open the folder of templates; HTML is escaped, other files are as they are."""
-    import jinja2  # noqa: PLC0415
-
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("shels.report"),
         autoescape=jinja2.select_autoescape(["html"]),

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
 
 from shels.report.breakdown import DETECTION_ROLES, LEARNING_ROLES, Rates, in_order, rates
 from shels.report.drawing import INK, PALETTE, WIDE, Figure, colour, file_name, label, legend
 from shels.report.studies import Study
 from shels.report.words import prose
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
 
 def classes(study: Study) -> list[Figure]:

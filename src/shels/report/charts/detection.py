@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure as Canvas
+from matplotlib.patches import Patch
 
 from shels.experiments.published import Published, published
 from shels.experiments.statistics import Summary
@@ -15,10 +19,6 @@ from shels.report.drawing import INK, KNOWN, PALETTE, QUIET, WIDE, Figure, colou
 from shels.report.studies import BASELINE, FAMILIES, Group, Study, method_title
 from shels.report.tables import significance
 from shels.report.words import measure, prose
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
 Drawing: TypeAlias = tuple[Callable[["Canvas"], None], int]
 """What draws a chart, and how high it is."""
@@ -119,15 +119,11 @@ def _bar(axes: Axes, at: float, width: float, found: Summary | Published, series
 
 
 def _pale(name: str) -> tuple[float, float, float]:
-    from matplotlib.colors import to_rgb  # noqa: PLC0415
-
     red, green, blue = (0.2 * each + 0.8 for each in to_rgb(name))
     return red, green, blue
 
 
 def _bar_legend(canvas: Canvas, series: Sequence[Series]) -> None:
-    from matplotlib.patches import Patch  # noqa: PLC0415
-
     entries = {}
     for each in series:
         fill = each.colour if each.ours else _pale(each.colour)

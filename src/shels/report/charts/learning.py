@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
 
 from shels.experiments.statistics import Summary
 from shels.report.breakdown import stages
@@ -24,10 +27,6 @@ from shels.report.drawing import (
 )
 from shels.report.studies import Study
 from shels.report.words import prose
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
 Curve: TypeAlias = dict[int, Summary]
 """Accuracy over all classes known, by their number."""
@@ -60,8 +59,6 @@ def _together(found: Mapping[Study, Mapping[str, Curve]], titles: Sequence[str])
     across = len(found) if len(found) <= 3 else 2
 
     def draw(canvas: Canvas) -> None:
-        from matplotlib.lines import Line2D  # noqa: PLC0415
-
         axes_of = panels(canvas, len(found), across, sharey=True)
         for axes, (study, drawn) in zip(axes_of, found.items(), strict=True):
             for title, curve in reversed([*drawn.items()]):  # the first method lies on top

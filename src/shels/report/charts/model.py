@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score, roc_curve
 
 from shels.report.charts.networks import matrices
 from shels.report.drawing import (
@@ -28,10 +31,6 @@ from shels.report.drawing import (
 )
 from shels.report.evaluation import Evaluation
 from shels.report.words import percent, prose
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
 Array = NDArray[Any]
 
@@ -69,8 +68,6 @@ def margins(shown: Evaluation) -> list[Figure]:
 
 def roc(shown: Evaluation) -> list[Figure]:
     """Draw the ROC curve of the scores: what any one threshold could reach, and what the learner's do."""
-    from sklearn.metrics import roc_auc_score, roc_curve  # noqa: PLC0415
-
     if shown.novel is None:
         return []
     known, novel = shown.known, shown.novel

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
 
 from shels.experiments.trials import TrialResult
 from shels.report.drawing import INK, KNOWN, NARROW, WIDE, Figure, colour, file_name, label, legend, panels
 from shels.report.studies import EXCLUSIVITY, Study
 from shels.report.words import comma, prose
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
 Array = NDArray[Any]
 
@@ -132,8 +131,6 @@ def matrices(
 
 def _matrix(axes: Axes, matrix: Array, names: Sequence[str], most_named: int) -> None:
     """Draw one matrix without its diagonal; of many classes only some are named beside it."""
-    from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415
-
     shades = LinearSegmentedColormap.from_list("exclusivity", ["#f3f6f8", KNOWN])
     values = np.where(np.eye(len(matrix), dtype=bool), np.nan, matrix)
     axes.pcolormesh(values, cmap=shades, vmin=0, vmax=1, edgecolors="white", linewidth=0.8)

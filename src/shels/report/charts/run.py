@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from shels.agent.measured import Accuracy, Course, Step
 from shels.data.arrays import sorted_classes
@@ -27,12 +32,6 @@ from shels.report.drawing import (
     legend,
 )
 from shels.report.words import comma, prose
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
 
 _PHASES = {"known": "classes met before", "novel": "a new class appears", "learning": "learning"}
 _TINTS = {"known": "#e6f0f7", "novel": "#fdeecb", "learning": "#cdebe0"}
@@ -171,9 +170,6 @@ def _accuracy(axes: Axes, found: Sequence[Moment]) -> None:
 
 
 def _legend(canvas: Canvas, phases: set[str], *, measured: bool) -> None:
-    from matplotlib.lines import Line2D  # noqa: PLC0415
-    from matplotlib.patches import Patch  # noqa: PLC0415
-
     entries: list[tuple[str, Artist]] = [
         (words, Patch(facecolor=_TINTS[name], edgecolor=_EDGES[name]))
         for name, words in _PHASES.items()
