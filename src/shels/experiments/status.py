@@ -87,15 +87,13 @@ class RunStatus:
         self, trials: Sequence[Trial], records: Records, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.rows: dict[tuple[str, str], Row] = {}
-        self.clock = clock
-        self.began = clock()
+        self.clock, self.began = clock, clock()
         self.fresh: list[TrialResult] = []
         self._stack = _Stack(())
         for trial in trials:
             row = self.rows.setdefault((trial.experiment, trial.method), Row())
             row.trials.append(trial)
-            found = records.find(trial)
-            if found is not None:
+            if found := records.find(trial):
                 row.results[trial.key] = found
 
     @property
@@ -116,8 +114,7 @@ class RunStatus:
     @property
     def share(self) -> float:
         """How much of the run is done, 0-1, each trial counted alike."""
-        under_way = self._stack.share * len(self._under_way())
-        return (self.done + under_way) / max(self.wanted, 1)
+        return (self.done + self._stack.share * len(self._under_way())) / max(self.wanted, 1)
 
     def update(self, advance: Advance) -> None:
         """Note what the engine yields."""
@@ -129,7 +126,13 @@ class RunStatus:
                 self._row(trial).failed[trial.key] = advance.message
         else:
             self._stack = self._stack.after(advance, self.clock())
-        self._note_activity(advance)
+        for row in self.rows.values():
+            row.now = ""
+        doing = "loading" if advance.kind == "loading" else "measuring"
+        if advance.kind in ("training", "learning"):
+            doing = f"{advance.kind} {100 * advance.share:.0f} %"
+        for trial in self._under_way():
+            self._row(trial).now = doing
 
     def left(self) -> TimeLeft:
         """How long the rest should take, by nothing but the work of this run.
@@ -163,15 +166,6 @@ class RunStatus:
     def _row(self, trial: Trial) -> Row:
         return self.rows[trial.experiment, trial.method]
 
-    def _note_activity(self, advance: Advance) -> None:
-        for row in self.rows.values():
-            row.now = ""
-        doing = "loading" if advance.kind == "loading" else "measuring"
-        if advance.kind in ("training", "learning"):
-            doing = f"{advance.kind} {100 * advance.share:.0f} %"
-        for trial in self._under_way():
-            self._row(trial).now = doing
-
 
 @dataclass(frozen=True)
 class _Stack:
@@ -199,10 +193,9 @@ class _Stack:
         begins = advance.kind == "learning" and not self.learning
         if advance.trials == self.trials and self.training and not begins:
             return replace(self, share=max(self.share, advance.share), latest=now)
-        training, start = advance.kind != "loading", 0.0 if begins else advance.share
-        return _Stack(
-            advance.trials, start, advance.share, self.latest if begins else now, now, training, begins
-        )
+        share, training = advance.share, advance.kind != "loading"
+        start, began = (0.0, self.latest) if begins else (share, now)
+        return _Stack(advance.trials, start, share, began, now, training, begins)
 
     def total(self) -> float | None:
         """Seconds that all of the work takes at this pace; None before there is one."""

@@ -25,15 +25,13 @@ def machines(studies: Sequence[Study]) -> Table:
 def times(studies: Sequence[Study]) -> Table:
     """Say how long a trial took, by method and by stage."""
     groups = every_group(studies)
-    stages = list(
-        dict.fromkeys(key for _, group in groups for each in group.results for key in _stages(each))
-    )
+    spent = {group: [result.details.get("stages") or {} for result in group.results] for _, group in groups}
+    stages = list(dict.fromkeys(stage for found in spent.values() for each in found for stage in each))
     rows: list[list[Cell]] = []
     for study, group in groups:
-        found = group.results
-        total = sum(each.seconds for each in found)
-        by_stage = (_mean_time(_stages(result).get(stage) for result in found) for stage in stages)
-        last = (duration(total / len(found)), duration(total))
+        total = sum(each.seconds for each in group.results)
+        by_stage = (_mean_time(each.get(stage) for each in spent[group]) for stage in stages)
+        last = (duration(total / len(group.results)), duration(total))
         rows.append([study.short, group.title, _stacked(group), *by_stage, *last])
     columns = ("Data", "Method", "Trained together", *stages, "A trial", "All trials")
     return Table(columns, rows, "", prose("times_note"), left=2, merged=True)
@@ -42,7 +40,10 @@ def times(studies: Sequence[Study]) -> Table:
 def learning_times(studies: Sequence[Study]) -> Table | None:
     """Say how long it took to learn a class, a column for each experiment; None where no trial says."""
     titles = dict.fromkeys(group.title for _, group in every_group(studies))
-    found = [{group.title: _learning_time(group) for group in study.groups} for study in studies]
+    found = [
+        {group.title: _mean_time(each.get("seconds") for each in _stages(group)) for group in study.groups}
+        for study in studies
+    ]
     rows = [[title, *(column.get(title) for column in found)] for title in titles]
     if not any(cell for row in rows for cell in row[1:]):
         return None
@@ -68,12 +69,8 @@ def _machine(result: TrialResult) -> tuple[str, ...]:
     return result.device, precision(result), *versions
 
 
-def _stages(result: TrialResult) -> Mapping[str, float]:
-    return result.details.get("stages") or {}
-
-
-def _learning_time(group: Group) -> str | None:
-    return _mean_time(stage.get("seconds") for stages in group.details("course") for stage in stages)
+def _stages(group: Group) -> list[Mapping[str, float]]:
+    return [stage for trial in group.details("course") for stage in trial]
 
 
 def _stacked(group: Group) -> str:

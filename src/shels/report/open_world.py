@@ -81,13 +81,10 @@ def _rows(number: int, step: Step) -> list[list[Cell]]:
     first: list[Cell] = [str(number), _held(step), len(step.batch), step.share, step.threshold]
     if not step.alarm:
         return [[*first, "", "", "", ""]]
-    alarm = "false" if step.false_alarm else "yes"
-    groups = step.groups or (None,)
-    rows = []
-    for place, group in enumerate(groups):
-        start = [*first, alarm] if place == 0 else [str(number), "", "", "", "", ""]
-        rows.append([*start, *_learned_cells(step, group)])
-    return rows
+    first.append("false" if step.false_alarm else "yes")
+    more: list[Cell] = [str(number), "", "", "", "", ""]
+    cells = [_learned_cells(step, group) for group in step.groups or (None,)]
+    return [[*(more if place else first), *each] for place, each in enumerate(cells)]
 
 
 def _learned_cells(step: Step, group: Group | None) -> list[Cell]:

@@ -103,9 +103,8 @@ def _bins(values: Array) -> Array:
 
 
 def _mark(axes: Axes, x: float, y: float, name: str = "") -> None:
-    dot = axes.plot([x], [y], "o", color=NOVEL, markeredgecolor=INK, markersize=8, clip_on=False)[0]
-    if name:
-        dot.set_label(name)
+    style: dict[str, Any] = {"label": name} if name else {}
+    axes.plot([x], [y], "o", color=NOVEL, markeredgecolor=INK, markersize=8, clip_on=False, **style)
 
 
 # Class by class ----------------------------------------------------------------------------------------
@@ -134,17 +133,11 @@ def class_bars(shown: Evaluation) -> list[Figure]:
         words["novel and rejected"] = NOVEL
     alt = "Bars by class: samples accepted and right, accepted but wrong, and rejected."
     caption = "What became of the samples of each class; the number is the share decided rightly."
-    return [bars("classes", groups, words, alt=alt, caption=caption, columns=2)]
+    return [bars("classes", groups, words, alt, caption, columns=2)]
 
 
 def bars(
-    name: str,
-    groups: Sequence[ClassBars],
-    words: Mapping[str, str],
-    *,
-    alt: str,
-    caption: str,
-    columns: int = 3,
+    name: str, groups: Sequence[ClassBars], words: Mapping[str, str], alt: str, caption: str, columns: int = 3
 ) -> Figure:
     """Draw groups of classes below each other, a bar for each class. words: what each colour means."""
 

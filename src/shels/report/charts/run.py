@@ -99,7 +99,7 @@ def final_bars(course: Course) -> list[Figure]:
         groups.append(ClassBars(f"classes {when}: share named rightly", [*map(str, names)], parts))
     caption = prose("end_caption")
     alt = "Bars by class: the share of test samples named rightly at the end."
-    return [bars("end", [group for group in groups if group.names], words, alt=alt, caption=caption)]
+    return [bars("end", [group for group in groups if group.names], words, alt, caption)]
 
 
 def _timeline(name: str, found: Sequence[Moment], alt: str) -> Figure:
@@ -160,9 +160,8 @@ def _accuracy(axes: Axes, found: Sequence[Moment]) -> None:
     axes.plot([p for p, _ in measured], [100 * each.overall for _, each in measured], color=KNOWN, **style)
     newest = [(place, each.newest, str(each.name)) for place, each in measured if each.newest is not None]
     for name in dict.fromkeys(name for _, _, name in newest):
-        places, values = zip(
-            *((place, 100 * value) for place, value, of in newest if of == name), strict=True
-        )
+        points = [(place, 100 * value) for place, value, of in newest if of == name]
+        places, values = zip(*points, strict=True)
         axes.plot(places, values, color=NOVEL_LINE, linestyle=DASHED, **style)
         axes.text(places[0] - 0.3, values[0] + 4, label(name, 12), ha="right", color=NOVEL_LINE)
     axes.set(ylim=(0, 104), yticks=range(0, 101, 25))
@@ -170,11 +169,8 @@ def _accuracy(axes: Axes, found: Sequence[Moment]) -> None:
 
 
 def _legend(canvas: Canvas, phases: set[str], *, measured: bool) -> None:
-    entries: list[tuple[str, Artist]] = [
-        (words, Patch(facecolor=_TINTS[name], edgecolor=_EDGES[name]))
-        for name, words in _PHASES.items()
-        if name in phases
-    ]
+    patches = {name: Patch(facecolor=_TINTS[name], edgecolor=_EDGES[name]) for name in _PHASES}
+    entries: list[tuple[str, Artist]] = [(_PHASES[name], patches[name]) for name in _PHASES if name in phases]
     if measured:  # columns are filled one after the other: so these stand below the phases
         line: dict[str, Any] = {"marker": "o", "linewidth": 2}
         newest = Line2D([], [], color=NOVEL_LINE, linestyle=DASHED, **line)
