@@ -86,8 +86,9 @@ class Records:
 
     def _remembered(self) -> dict[str, TrialResult] | None:
         """Return what was read before, or None where nothing was, or the file has changed since."""
-        same = self._read is not None and self.path.exists() and self._read[0] == self._stamp()
-        return self._read[1] if self._read and same else None
+        if self._read is None or not self.path.exists() or self._read[0] != self._stamp():
+            return None
+        return self._read[1]
 
     def _by_key(self) -> dict[str, TrialResult]:
         known = self._remembered()

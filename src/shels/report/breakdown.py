@@ -47,7 +47,12 @@ def rates(group: Group, role: str, share: str, order: Order | None = None) -> Ra
             if values.get(share) is not None and (counted is None or str(name) in counted):
                 pair = float(values[share]), float(values.get("samples", 0))
                 found.setdefault(str(name), []).append(pair)
-    return {name: _rate(found[name]) for name in in_order(found)}
+    made = {}
+    for name in in_order(found):
+        shares, samples = np.array(found[name]).T
+        ends = float(shares.min()), float(shares.max())
+        made[name] = Rate(float(shares.mean()), *ends, len(shares), float(samples.mean()))
+    return made
 
 
 def in_order(names: Mapping[str, Any] | set[str]) -> list[str]:
@@ -100,12 +105,6 @@ def _class_table(group: Group, role: Role) -> Table:
         means = [each[name].mean if name in each else None for each in shares]
         rows.append([name, rate.trials, round(rate.samples), *means])
     return Table((role.title, "Trials", "Samples in each", *role.shares), rows, group.title)
-
-
-def _rate(pairs: Sequence[tuple[float, float]]) -> Rate:
-    shares, samples = np.array(pairs).T
-    mean, low, high = float(shares.mean()), float(shares.min()), float(shares.max())
-    return Rate(mean, low, high, len(shares), float(samples.mean()))
 
 
 # Stage by stage ----------------------------------------------------------------------------------------

@@ -43,28 +43,20 @@ def write_report(results: Sequence[TrialResult], directory: Path) -> list[Path]:
 
 def report_page(found: Sequence[Study]) -> Page:
     """Put together all that the report says."""
+    tasks = {study.learning for study in found}
+    kinds = {"detection": "novelty detection"} if False in tasks else {}
+    kinds |= {"learning": "learning class by class"} if True in tasks else {}
     families = {name: [study for study in found if study.family == name] for name in FAMILIES}
     sections = [
-        Section("In short", [*findings.in_short(found), *_meanings(found)]),
+        Section("In short", [*findings.in_short(found), *(prose(f"{kind}_measures") for kind in kinds)]),
         *(_family(name, members) for name, members in families.items() if members),
         *(_behind(study) for study in found),
         Section("Machine and time", [machine.machines(found), machine.times(found)]),
     ]
-    lead, facts = findings.lead(found), findings.facts(found)
+    title = " and ".join(kinds.values())
+    title, lead = f"{title[0].upper()}{title[1:]} with SHELS", findings.lead(found)
     footer = f"Written by shels {__version__}."
-    return Page(_title(found), lead, sections, facts, machine.settings(found), footer, contents=True)
-
-
-def _title(found: Sequence[Study]) -> str:
-    kinds = ["Novelty detection"] * any(not study.learning for study in found)
-    kinds += ["learning class by class"] * any(study.learning for study in found)
-    what = " and ".join(kinds)
-    return f"{what[0].upper()}{what[1:]} with SHELS"
-
-
-def _meanings(found: Sequence[Study]) -> list[str]:
-    kinds = {"learning" if study.learning else "detection" for study in found}
-    return [prose(f"{kind}_measures") for kind in sorted(kinds)]
+    return Page(title, lead, sections, findings.facts(found), machine.settings(found), footer, contents=True)
 
 
 def _family(name: str, members: Sequence[Study]) -> Section:

@@ -59,7 +59,11 @@ def in_short(found: Sequence[Study]) -> Iterator[str]:
     departed = [f"{what} in {', '.join(where)}" for what, where in _places(found, _departures).items()]
     if departed:
         yield prose("other_settings", names=departed)
-    mixed = [_where(study, group) for study, group in every_group(found) if len(_conditions(group)) > 1]
+    mixed = [
+        _where(study, group)
+        for study, group in every_group(found)
+        if len({(result.device, precision(result)) for result in group.results}) > 1
+    ]
     if mixed:
         yield prose("mixed_conditions", names=mixed)
 
@@ -124,7 +128,3 @@ def _places(found: Sequence[Study], remarks: Callable[[Group], Iterable[str]]) -
 
 def _departures(group: Group) -> list[str]:
     return [f"{name} {ours} (paper: {theirs})" for name, (ours, theirs) in group.departures().items()]
-
-
-def _conditions(group: Group) -> set[tuple[str, str]]:
-    return {(result.device, precision(result)) for result in group.results}

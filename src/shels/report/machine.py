@@ -16,8 +16,10 @@ PACKAGES = ("shels", "torch", "python")
 
 def machines(studies: Sequence[Study]) -> Table:
     """List each machine, precision and set of versions, with the number of trials that ran there."""
-    results = [result for _, group in every_group(studies) for result in group.results]
-    rows: Counter[tuple[str, ...]] = Counter(map(_machine, results))
+    rows: Counter[tuple[str, ...]] = Counter()
+    for result in (result for _, group in every_group(studies) for result in group.results):
+        versions = (str(result.versions.get(name, NOTHING)) for name in PACKAGES)
+        rows[result.device, precision(result), *versions] += 1
     columns = ("Device", "Precision", *PACKAGES, "Trials")
     return Table(columns, [[*place, number] for place, number in sorted(rows.items())])
 
@@ -62,11 +64,6 @@ def settings(studies: Sequence[Study]) -> list[Table]:
 def precision(result: TrialResult) -> str:
     """Look up the precision that a trial was trained in, where that is known."""
     return str(result.details.get("precision") or NOTHING)
-
-
-def _machine(result: TrialResult) -> tuple[str, ...]:
-    versions = (str(result.versions.get(name, NOTHING)) for name in PACKAGES)
-    return result.device, precision(result), *versions
 
 
 def _stages(group: Group) -> list[Mapping[str, float]]:

@@ -35,9 +35,15 @@ def write(
     gave more images of what was seen; alone: nobody did. lead: the sentence below the title.
     """
     shown = evaluate(learner, known, novel, measures)
+    batches: list[Block] = [
+        prose("watched", batches=len(helped.steps), rule=helped.rule),
+        prose("helped", method=method_of(learner.settings.accommodation)),
+        *charts.drawn(charts.RUN, "batches", helped),
+        _table(helped),
+    ]
     end: list[Block] = [prose("run_end", course=helped), *charts.drawn(charts.RUN, "end", helped)]
     sections = [
-        Section("What happened, batch by batch", _batches(helped, learner)),
+        Section("What happened, batch by batch", batches),
         *_pictures(helped),
         Section("Class by class, at the end", end),
         Section("When nobody helps", _alone(alone)),
@@ -63,12 +69,6 @@ def _facts(course: Course) -> list[tuple[str, str]]:
     if seconds:
         facts.append(("to learn a class, at most", _milliseconds(max(seconds))))
     return facts
-
-
-def _batches(course: Course, learner: Learner) -> list[Block]:
-    watched = prose("watched", batches=len(course.steps), rule=course.rule)
-    helped = prose("helped", method=method_of(learner.settings.accommodation))
-    return [watched, helped, *charts.drawn(charts.RUN, "batches", course), _table(course)]
 
 
 def _table(course: Course) -> Table:
