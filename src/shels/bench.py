@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from statistics import median
 from typing import Any
 
@@ -22,7 +22,6 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from shels import training
-from shels._version import __version__
 from shels.config import AcceptShare, Adam, NetworkSettings, Settings, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
@@ -30,6 +29,7 @@ from shels.detection.head import Head
 from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass
 from shels.detection.registry import DETECTORS
 from shels.errors import SettingsError
+from shels.experiments.engine import versions
 from shels.learner.learner import Learner
 from shels.model.networks import Network, Views, build
 from shels.runtime import device, generator
@@ -92,13 +92,13 @@ ON_A_GPU = Plan(steps=300, together=10, images=10_000)  # less is over before a 
 
 
 def plan(*, quick: bool = False, rounds: int | None = None) -> Plan:
-    """Return how much to measure on this machine."""
+    """Say how much to measure on this machine."""
     chosen = QUICK if quick else ON_A_GPU if device().type == "cuda" else Plan()
     return chosen if rounds is None else replace(chosen, rounds=rounds)
 
 
 def stages(chosen: Plan) -> dict[str, Callable[[], list[Measure]]]:
-    """Return what there is to measure, by name, each as work still to be done."""
+    """List what there is to measure, by name, each as work still to be done."""
     rounds, images = chosen.rounds, chosen.images
     return {
         "training": lambda: [alone(rounds, chosen.steps)],
@@ -111,21 +111,20 @@ def stages(chosen: Plan) -> dict[str, Callable[[], list[Measure]]]:
 
 
 def document(chosen: Plan, measures: Sequence[Measure]) -> dict[str, Any]:
-    """Return what was measured as plain data, with the machine that it was measured on."""
+    """Give what was measured as plain data, with the machine that it was measured on."""
     found = [asdict(each) | {"rate": each.rate, "plain_rate": each.plain_rate} for each in measures]
     return {"machine": machine(), "plan": asdict(chosen), "measures": found}
 
 
 def machine() -> dict[str, Any]:
-    """Return what decides the seconds, though hardly the ratios."""
+    """Name what decides the seconds, though hardly the ratios."""
     gpu = torch.cuda.get_device_name() if device().type == "cuda" else None
-    versions = {"shels": __version__, "torch": torch.__version__, "python": platform.python_version()}
     name = gpu or platform.processor() or platform.machine()
-    return {"device": name, "threads": torch.get_num_threads(), "versions": versions}
+    return {"device": name, "threads": torch.get_num_threads(), "versions": versions()}
 
 
 def seconds(work: Work) -> float:
-    """Return the wall time of some work, waiting for the GPU where there is one."""
+    """Take the wall time of some work, waiting for the GPU where there is one."""
     wait = torch.cuda.synchronize if torch.cuda.is_available() else int
     wait()
     began = time.perf_counter()
@@ -135,7 +134,7 @@ def seconds(work: Work) -> float:
 
 
 def compare(measure: Measure, ours: Work, plain: Work, rounds: int, *, warm_up: bool = True) -> Measure:
-    """Return a measure with the times of two pieces of work, done in turns after one that does not count."""
+    """Fill a measure with the times of two pieces of work, done in turns after one that does not count."""
     if warm_up:
         ours(), plain()
     pairs = [(seconds(ours), seconds(plain)) for _ in range(rounds)]
@@ -148,21 +147,18 @@ def alone(rounds: int, steps: int) -> Measure:
 
     The bare loop has no regulariser, and its images are prepared beforehand.
     """
-    settings, samples, net = _length(steps), _samples(BATCH * steps), _network()
-    loss, data = training.shels_loss(net, settings), _trial_data(samples)
-
-    def ours() -> None:
-        training.fit(net, loss, data, settings, seed=0)
-
+    samples, net = _samples(BATCH * steps), _network()
+    data, settings, loss = _task(samples, net)
     measure = Measure("training", "fit, loss of SHELS", steps, "steps", 0, "a plain loop")
+    ours = partial(training.fit, net, loss, data, settings, seed=0)
     return compare(measure, ours, _plain_loop(samples), rounds)
 
 
 def stacked(rounds: int, together: int, steps: int) -> Measure:
     """Compare trials that are trained as one program with the same trials trained one after another."""
-    settings, seeds, data = _length(steps), range(together), _trial_data(_samples(BATCH * steps))
+    seeds = range(together)
     nets, others = [_network(seed) for seed in seeds], [_network(seed) for seed in seeds]
-    loss = training.shels_loss(nets[0], settings)
+    data, settings, loss = _task(_samples(BATCH * steps), nets[0])
 
     def all_at_once() -> None:
         trials = [TrialTraining(net, data, seed) for net, seed in zip(nets, seeds, strict=True)]
@@ -229,12 +225,13 @@ def importing(rounds: int) -> Measure:
     def run(code: str) -> Work:
         return lambda: subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603
 
-    measure = Measure("import", "import torch, shels", 1, "imports", 0, "import torch")
-    return compare(measure, run("import torch, shels"), run("import torch"), rounds, warm_up=False)
+    both, torch_alone = "import torch, shels", "import torch"
+    measure = Measure("import", both, 1, "imports", 0, torch_alone)
+    return compare(measure, run(both), run(torch_alone), rounds, warm_up=False)
 
 
 def _samples(n: int, seed: int = 0) -> Samples:
-    """Return random images in the form in which real ones arrive."""
+    """Draw random images in the form in which real ones arrive."""
     images = torch.randint(0, 256, (n, 1, 28, 28), dtype=torch.uint8, generator=generator(seed, "bench", n))
     return Samples(images, torch.arange(n) % CLASSES, tuple(range(CLASSES)))
 
@@ -243,22 +240,20 @@ def _ready(samples: Samples) -> Tensor:
     return PREPARE(samples.inputs).to(device())
 
 
-def _trial_data(samples: Samples) -> TrialData:
-    """Return what a training takes: all samples to train on, and a handful to validate on at its end."""
-    return TrialData.of(samples, samples.take(torch.arange(CLASSES)), PREPARE)
+def _task(samples: Samples, net: Network) -> tuple[TrialData, TrainingSettings, training.Loss]:
+    """Make what a training takes: one epoch over the samples, and a handful to validate on at its end."""
+    steps = len(samples) // BATCH
+    settings = TrainingSettings(Adam(1e-4), batch_size=BATCH, steps=steps, check_every=steps)
+    data = TrialData.of(samples, samples.take(torch.arange(CLASSES)), PREPARE)
+    return data, settings, training.shels_loss(net, settings)
 
 
 def _network(seed: int = 0) -> Network:
-    """Return the paper's network for MNIST on the device in use."""
     return build(NetworkSettings("six-conv-256"), SHAPE, CLASSES, seed=seed).to(device())
 
 
-def _length(steps: int) -> TrainingSettings:
-    return TrainingSettings(Adam(1e-4), batch_size=BATCH, steps=steps, check_every=steps)
-
-
 def _plain_loop(samples: Samples) -> Work:
-    """Return a training as anybody would write it: cross-entropy, Adam, channels-last, nothing else."""
+    """Make a training as anybody would write it: cross-entropy, Adam, channels-last, nothing else."""
     net = _network().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     inputs, labels = _ready(samples), samples.labels.to(device())
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True)

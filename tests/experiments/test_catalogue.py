@@ -132,21 +132,22 @@ def test_learners_have_the_numbers_that_the_paper_gives_them():
     assert way("mnist", "ags-cl").mu == 1e-3
 
 
-@pytest.mark.parametrize(
-    ("name", "architecture", "size", "epochs"),
-    [
-        ("within/mnist", "six-conv-256", 32, 10),
-        ("within/fmnist", "six-conv-256", 32, 20),
-        ("within/svhn", "six-conv-1024-512", 32, 20),
-        ("within/cifar10", "six-conv-2048-512", 112, 30),
-        ("within/gtsrb", "six-conv-2048-512", 112, 10),
-        ("across/svhn-gtsrb", "six-conv-1024-512", 32, 20),
-        ("across/gtsrb-svhn", "six-conv-2048-512", 112, 10),
-        ("across/cifar10-gtsrb", "vgg16", 224, 30),
-        ("across/cifar10-svhn", "vgg16", 224, 30),
-    ],
-)
-def test_settings_are_those_of_the_appendix(name, architecture, size, epochs):
+APPENDIX = {
+    "within/mnist": ("six-conv-256", 32, 10),
+    "within/fmnist": ("six-conv-256", 32, 20),
+    "within/svhn": ("six-conv-1024-512", 32, 20),
+    "within/cifar10": ("six-conv-2048-512", 112, 30),
+    "within/gtsrb": ("six-conv-2048-512", 112, 10),
+    "across/svhn-gtsrb": ("six-conv-1024-512", 32, 20),
+    "across/gtsrb-svhn": ("six-conv-2048-512", 112, 10),
+    "across/cifar10-gtsrb": ("vgg16", 224, 30),
+    "across/cifar10-svhn": ("vgg16", 224, 30),
+}
+
+
+@pytest.mark.parametrize("name", APPENDIX)
+def test_settings_are_those_of_the_appendix(name):
+    architecture, size, epochs = APPENDIX[name]
     settings = CATALOGUE[name].trials(SHELS, 1)[0].settings
     assert (settings.network.architecture, settings.network.image_size) == (architecture, size)
     assert (settings.training.epochs, settings.training.batch_size) == (epochs, 32)

@@ -429,11 +429,11 @@ def test_what_was_measured_beyond_the_four_stands_apart_under_its_own_names():
         replace(each, metrics=each.metrics | {"closed_set_accuracy": 0.9, "fpr95": 0.25})
         for each in run(count=2)
     ]
-    table = tables.further(studies(results), "a note")
+    table = tables.further(studies(results))
     assert table.columns[2:] == (
         "closed-set accuracy",
         "novel accepted where 95 % of known are",
         "exclusivity",
     )
     assert table.rows[0][2:] == ["90.00 ± 0.00", "25.00 ± 0.00", "0.905 ± 0.007"]
-    assert table.note == "a note"
+    assert table.note == "Accuracies and shares in per cent."

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 import statistics
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from scipy import stats
 
+from shels import report
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.methods import METHODS
 from shels.experiments.trials import LEARNING_MEASURES, TrialResult
@@ -19,12 +22,13 @@ from shels.report.breakdown import class_tables, rates, stage_table, stages
 from shels.report.charts.classes import classes
 from shels.report.charts.learning import curves
 from shels.report.charts.networks import networks
-from shels.report.colours import KNOWN, PALETTE, colour
+from shels.report.drawing import KNOWN, PALETTE, colour
 from shels.report.experiments import write_report
 from shels.report.findings import bounds, learning_in_short
-from shels.report.machine import learning_times
+from shels.report.machine import learning_times, times
 from shels.report.page import Mark
 from shels.report.studies import studies
+from shels.report.words import prose
 from tests.report.test_experiments import run as detected
 from tests.report.test_report import assert_sound
 
@@ -275,12 +279,25 @@ def test_results_without_details_still_make_a_report(tmp_path):
 
 
 def test_words_name_bounds_only_where_they_were_run():
-    assert bounds(studies(run(count=1))) == ""
+    assert bounds(studies(run(count=1))) == []
     both = run(method="fine-tune", count=1) + run(method="joint", count=1)
-    assert "Bounds, not rivals: fine-tuning, which does nothing" in bounds(studies(both))
+    words = prose("introduction", family="incremental", bounds=bounds(studies(both)))
+    assert "Bounds, not rivals: fine-tuning, which does nothing" in words
     assert len(list(learning_in_short(studies(run(count=10))))) == 1
 
 
 def test_a_single_trial_has_no_spread_and_no_star():
     table = tables.overview(studies(run(count=1) + run(method="slda", count=1)), "")
     assert table.rows[1][2] == Mark("60.00")
+
+
+def test_the_table_of_times_says_that_methods_with_one_network_share_its_time():
+    assert "Methods that share a network share its training time." in times(studies(run(count=1))).note
+
+
+def test_every_text_that_the_pages_ask_for_stands_in_the_template_and_no_other():
+    source = "".join(path.read_text() for path in Path(report.__file__).parent.rglob("*.py"))
+    used = {*re.findall(r'prose\(\s*"(\w+)"', source), *re.findall(r'"(decision_by_\w+)"', source)}
+    used |= {"detection_measures", "learning_measures"}
+    written = (Path(report.__file__).parent / "templates/prose.txt").read_text()
+    assert {*re.findall(r"macro (\w+)", written)} == used | {"listed", "pairing", "weakest"}

@@ -23,7 +23,7 @@ from shels.report import open_world
 from shels.report.charts import run
 from shels.report.charts.run import Moment, final_bars, moments, timeline
 from shels.report.charts.run import timeline_without_accuracy as without_accuracy
-from shels.report.words import percent
+from shels.report.words import percent, prose
 from tests.report.test_report import Reader, assert_sound, blobs
 
 SETTINGS = Settings(
@@ -231,8 +231,8 @@ def test_the_table_has_a_row_for_each_batch_and_each_further_class():
 
 
 def test_the_rule_of_the_alarm_is_said_as_it_is():
-    assert "once in 500 times" in open_world._alarm_rule(FalseAlarmRate(0.002))
-    assert "more than 75 % of the batch" in plain(open_world._alarm_rule(PresetShare(0.75)))
+    assert "once in 500 times" in prose("watched", batches=3, rule=FalseAlarmRate(0.002))
+    assert "more than 75 % of the batch" in plain(prose("watched", batches=3, rule=PresetShare(0.75)))
 
 
 def test_the_page_is_sound_and_its_figures_are_those_of_the_courses(learner, helped, tmp_path):

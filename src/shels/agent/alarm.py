@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from shels.config.checks import Checked, Rule, number, whole
 from shels.errors import DataError, SettingsError
@@ -16,20 +15,16 @@ _UNDER_ONE = Rule("a number, 0 or more and under 1", lambda value: _SHARE(value)
 _BETWEEN = Rule("a number over 0 and under 1", lambda value: _SHARE(value) and 0 < value < 1, float)
 
 
-@dataclass(frozen=True)
-class PresetShare(Checked):
+class PresetShare(Checked, kind="preset-share"):
     """The paper's rule: alarm where more than a preset share of the batch is judged novel."""
 
-    kind: ClassVar[str] = "preset-share"
     share: Annotated[float, _UNDER_ONE]
     """Chosen for each data set: the paper's runs took 0.75 for MNIST and 0.3 for FMNIST."""
 
 
-@dataclass(frozen=True)
-class FalseAlarmRate(Checked):
+class FalseAlarmRate(Checked, kind="false-alarm-rate"):
     """Alarm where known classes alone would hardly ever give so many novel verdicts."""
 
-    kind: ClassVar[str] = "false-alarm-rate"
     probability: Annotated[float, _BETWEEN] = 0.001
     """The chance, at most, that a batch of known classes alarms."""
     least_effect: Annotated[float, _UNDER_ONE] = 0.05

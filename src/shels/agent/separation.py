@@ -28,7 +28,6 @@ _REFINEMENTS = 2  # of the cut that 2-means gives
 _SHRINKAGE = 0.3  # of the spread about the two centres: a half may hold fewer samples than directions
 
 
-@dataclass(frozen=True)
 class SeparationSettings(Checked):
     """When a group of novel samples is a class of its own."""
 

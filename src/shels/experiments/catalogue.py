@@ -20,8 +20,6 @@ class Experiment:
     """One row of a table: what its trials have in common.
 
     title: for people. known_data, novel_data: data sets; within a data set both are the same.
-    paired: whether methods are compared seed by seed, on the same classes (within); across data sets all
-    trials have the same classes, and the paper compares them as independent.
     settings: what a method starts from. known_count: how many classes are known; None takes all of
     known_data, and all of novel_data as novel. novel_count: how many of the others are novel; None takes all.
     task: what methods are to do: tell novel samples from known ones, or learn the novel classes one by one.
@@ -31,11 +29,18 @@ class Experiment:
     title: str
     known_data: str
     novel_data: str
-    paired: bool
     settings: Settings
     known_count: int | None = None
     novel_count: int | None = None
     task: Task = "detection"
+
+    @property
+    def paired(self) -> bool:
+        """Whether methods are compared seed by seed, on the same classes: within a data set.
+
+        Across data sets all trials have the same classes, and the paper compares them as independent.
+        """
+        return self.known_data == self.novel_data
 
     def classes(self, seed: int) -> tuple[tuple[Label, ...], tuple[Label, ...]]:
         """Return the known and the novel classes of a trial, the same for every method.
@@ -70,9 +75,8 @@ class Experiment:
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise SettingsError(f"the number of trials must be a whole number, 1 or more, got {count!r}")
         if method.task != self.task:
-            raise SettingsError(
-                f"{method.name} is a way of {method.task}, and {self.name} asks for {self.task}"
-            )
+            ways = f"{method.name} is a way of {method.task}, and {self.name} asks for {self.task}"
+            raise SettingsError(ways)
         settings = method.settings(_changed(self.settings, epochs, weights), self.known_data)
         sets = (self.known_data, self.novel_data)
         return [
@@ -89,39 +93,36 @@ def _changed(settings: Settings, epochs: int | None, weights: str | None) -> Set
     return settings
 
 
-def _within(name: str, short: str, known_count: int) -> Experiment:
+def _within(name: str, known_count: int, note: str = "") -> Experiment:
     classes = named_set(name).class_count
-    title = f"{short}: {known_count} of {classes} classes known, the others novel"
-    return Experiment(f"within/{name}", title, name, name, True, PAPER[name], known_count)
+    title = f"{_SHORT[name]}: {known_count} of {classes} classes known, the others novel{note}"
+    return Experiment(f"within/{name}", title, name, name, _SETTINGS[name], known_count)
 
 
 def _across(known: str, novel: str) -> Experiment:
     title = f"{_SHORT[known]} known, {_SHORT[novel]} novel"
     settings = PAPER.get(f"{known}-across", PAPER[known])  # CIFAR10 trains another network across data sets
-    return Experiment(f"across/{known}-{novel}", title, known, novel, False, settings)
+    return Experiment(f"across/{known}-{novel}", title, known, novel, settings)
 
 
-def _incremental(name: str, short: str, known_count: int, novel_count: int, note: str = "") -> Experiment:
-    title = f"{short}: {known_count} classes known, {novel_count} more learned one by one{note}"
-    settings = PAPER.get(name, _DIGITS_SETTINGS)
+def _incremental(name: str, known: int, novel: int, note: str = "") -> Experiment:
+    title = f"{_SHORT[name]}: {known} classes known, {novel} more learned one by one{note}"
     return Experiment(
-        f"incremental/{name}", title, name, name, True, settings, known_count, novel_count, "learning"
+        f"incremental/{name}", title, name, name, _SETTINGS[name], known, novel, task="learning"
     )
 
 
-_SHORT = {"mnist": "MNIST", "fmnist": "FMNIST", "svhn": "SVHN", "cifar10": "CIFAR10", "gtsrb": "GTSRB"}
+_PAPER_SETS = {"mnist": "MNIST", "fmnist": "FMNIST", "svhn": "SVHN", "cifar10": "CIFAR10", "gtsrb": "GTSRB"}
+_SHORT = _PAPER_SETS | {"digits": "digits"}
 
 # The paper's rule on scikit-learn's digits, with a network for 8 x 8 pixels: two seconds a trial on a CPU.
-_DIGITS_SETTINGS = replace(
-    DEFAULT,
-    training=TrainingSettings(Adam(1e-3), batch_size=32, steps=300, check_every=100),
-    rule=MeanMinusSd(k=1.0),
-)
+_DIGITS_TRAINING = TrainingSettings(Adam(1e-3), batch_size=32, steps=300, check_every=100)
+_SETTINGS = PAPER | {"digits": replace(DEFAULT, training=_DIGITS_TRAINING, rule=MeanMinusSd(k=1.0))}
 
 # Tables 1 and 2 in the order of the paper's data sets, class counts from its section on detection; then its
 # class-incremental experiments, class counts from their section.
 _PAPER = (
-    *(_within(name, short, 23 if name == "gtsrb" else 5) for name, short in _SHORT.items()),
+    *(_within(name, 23 if name == "gtsrb" else 5) for name in _PAPER_SETS),
     _across("mnist", "fmnist"),
     _across("fmnist", "mnist"),
     _across("gtsrb", "cifar10"),
@@ -130,23 +131,12 @@ _PAPER = (
     _across("svhn", "gtsrb"),
     _across("cifar10", "gtsrb"),
     _across("cifar10", "svhn"),
-    _incremental("mnist", "MNIST", 7, 3),
-    _incremental("fmnist", "FMNIST", 4, 3),
-    _incremental("gtsrb", "GTSRB", 23, 9),
+    _incremental("mnist", 7, 3),
+    _incremental("fmnist", 4, 3),
+    _incremental("gtsrb", 23, 9),
 )
-
-_DIGITS = (
-    Experiment(
-        "within/digits",
-        "digits: 5 of 10 classes known, the others novel (needs no download; not in the paper)",
-        "digits",
-        "digits",
-        True,
-        _DIGITS_SETTINGS,
-        5,
-    ),
-    _incremental("digits", "digits", 7, 3, " (needs no download; not in the paper)"),
-)
+_NOTE = " (needs no download; not in the paper)"
+_DIGITS = (_within("digits", 5, _NOTE), _incremental("digits", 7, 3, _NOTE))
 
 CATALOGUE: dict[str, Experiment] = {each.name: each for each in (*_PAPER, *_DIGITS)}
 """Every experiment that can be run, by its name."""
@@ -164,20 +154,16 @@ _LATER = ("open-world", "exclusivity", "group-sparsity")
 
 
 def find_experiments(names: Iterable[str]) -> list[Experiment]:
-    """Return the experiments of these names, each once, in the order asked for.
+    """Find the experiments of these names, each once, in the order given.
 
     A name is one of CATALOGUE or of FAMILIES; a family gives its experiments in the catalogue's order.
     """
-    found = [each for name in names for each in _named(name)]
-    return list({each.name: each for each in found}.values())
-
-
-def _named(name: str) -> tuple[Experiment, ...]:
-    if name in CATALOGUE:
-        return (CATALOGUE[name],)
-    if name in FAMILIES:
-        return FAMILIES[name]
+    found: dict[str, Experiment] = {}
     choices = (*FAMILIES, *CATALOGUE)
-    if name.partition("/")[0] in _LATER:
-        raise SettingsError(f"experiment {name!r} is not there yet (choose from: {', '.join(choices)})")
-    raise SettingsError(unknown_name("experiment", name, choices))
+    for name in names:
+        if name.partition("/")[0] in _LATER:
+            raise SettingsError(f"experiment {name!r} is not there yet (choose from: {', '.join(choices)})")
+        if name not in choices:
+            raise SettingsError(unknown_name("experiment", name, choices))
+        found |= {each.name: each for each in FAMILIES.get(name) or (CATALOGUE[name],)}
+    return list(found.values())

@@ -87,7 +87,6 @@ def _checkpoint_path(records: Records, trial: Trial) -> Path:
 
 
 def _stack(stack: Sequence[Training], data: Loaded, records: Records) -> Iterator[Advance]:
-    """Train a stack, then measure and record each of its trials."""
     trials = tuple(trial for training in stack for trial in training.trials)
     clock = Clock(loading=data.seconds * len(stack))
     try:
@@ -113,14 +112,11 @@ def _stack(stack: Sequence[Training], data: Loaded, records: Records) -> Iterato
 def _train(
     stack: Sequence[Training], trials: tuple[Trial, ...], records: Records
 ) -> Generator[Advance, None, list[Fit]]:
-    """Train the networks of a stack in place."""
     first, like = stack[0], stack[0].trials[0]
     on_cpu = first.data.inputs.device.type == "cpu"
     stores = [Checkpoint(_checkpoint_path(records, each.trials[0])) if on_cpu else None for each in stack]
-    networks = [
-        TrialTraining(each.network, each.data, each.seed, checkpoint=store)
-        for each, store in zip(stack, stores, strict=True)
-    ]
+    pairs = zip(stack, stores, strict=True)
+    networks = [TrialTraining(t.network, t.data, t.seed, checkpoint=store) for t, store in pairs]
     objective = initial_training(like.method, like.settings).objective(first.network, first.settings)
     work = loop.training(
         networks,
@@ -147,7 +143,6 @@ class _Trained:
     spent: dict[str, float]
 
     def with_task(self, task: Task) -> list[TrainedTrial]:
-        """Return the trials that have this task."""
         return [
             TrainedTrial(trial, training, fit)
             for training, fit in self.pairs
@@ -181,9 +176,9 @@ def _measure(trained: _Trained) -> Iterator[Advance]:
         return
     yield Advance("measuring", trained.trials, 1.0)
     keys = {trial.key for trial, _, _ in work}
-    mine = [(each, [t for t in each.trials if t.key in keys]) for each, _ in trained.pairs]
+    stack = [replace(each, trials=[t for t in each.trials if t.key in keys]) for each, _ in trained.pairs]
     try:
-        figures = _measured([replace(each, trials=ts) for each, ts in mine if ts], trained.data, clock)
+        figures = _measured([each for each in stack if each.trials], trained.data, clock)
     except (ShelsError, torch.OutOfMemoryError) as error:
         yield Advance("failed", tuple(trial for trial, _, _ in work), message=_reason(error))
         return
@@ -192,8 +187,6 @@ def _measure(trained: _Trained) -> Iterator[Advance]:
 
 def _measured(stack: Sequence[Training], data: Loaded, clock: Clock) -> dict[str, Figures | ShelsError]:
     """Return the figures of every trial; a stack whose features do not fit into memory is split."""
-    if not stack:
-        return {}
     try:
         precision = loop.PRECISIONS[stack[0].trials[0].precision]
         return measure(stack, data.known, data.sets, data.tests, precision, clock.lap)
@@ -234,7 +227,6 @@ def _learn(trained: _Trained) -> Iterator[Advance]:
 
 
 def _reason(error: Exception) -> str:
-    """Return what to say of an error that leaves trials without a result."""
     if isinstance(error, torch.OutOfMemoryError):
         return "a single trial does not fit into the memory of the GPU; use a larger one, or the CPU"
     return str(error)
@@ -263,16 +255,11 @@ def _result(
 ) -> TrialResult:
     """Return the record of a trial; its seconds are its share of those of all that it ran with."""
     tf32 = device.type == "cuda" and trial.precision == "float32"
-    details = measured.details | {
-        "checks": [vars(check) for check in fit.checks],
-        "best_epoch": fit.best.epoch,
-        "stages": dict(stages),
-        "stacked": fit.together,
-        "precision": "TF32" if tf32 else trial.precision,
-    }
-    return TrialResult(
-        trial, measured.metrics, sum(stages.values()), _device_name(device), versions(), details
-    )
+    checks = [vars(check) for check in fit.checks]
+    details = measured.details | {"checks": checks, "best_epoch": fit.best.epoch, "stages": dict(stages)}
+    details |= {"stacked": fit.together, "precision": "TF32" if tf32 else trial.precision}
+    seconds, place = sum(stages.values()), _device_name(device)
+    return TrialResult(trial, measured.metrics, seconds, place, versions(), details)
 
 
 def versions() -> dict[str, str]:

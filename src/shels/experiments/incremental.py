@@ -26,7 +26,7 @@ from shels.experiments.preparing import Training
 from shels.experiments.trials import Trial
 from shels.learner.changes import taking_in
 from shels.learner.learner import Learner, assembled
-from shels.training import Fit, Rows, TrainingRequest, fit_trials
+from shels.training import Fit, TrainingRequest, fit_trials
 
 
 class TrainedTrial(NamedTuple):
@@ -63,7 +63,8 @@ class IncrementalTrial:
         next_ones, next_labels = self._judged(coming) if coming else (None, None)
         names = self.learner.classes
         found = evaluated(verdicts, labels, names, next_ones, next_labels, coming)
-        named = _named(verdicts, labels, names)
+        right, truth = (verdicts.predicted.cpu() == labels.cpu()).double(), labels.cpu()
+        named = {name: float(right[truth == place].mean()) for place, name in enumerate(names)}
         self.best = {name: max(value, self.best.get(name, 0.0)) for name, value in named.items()}
         new = trial.novel[step - 1] if step else None
         self.stages.append(
@@ -71,7 +72,7 @@ class IncrementalTrial:
                 "class": new,
                 "classes": len(names),
                 "overall": found["closed_set_accuracy"],
-                "first": _overall(verdicts, labels, len(trial.known)),
+                "first": float(right[truth < len(trial.known)].mean()),
                 "newest": named[new] if step else None,
                 "known": found["known_accuracy"],
                 "accepted": found["acceptance"],
@@ -134,16 +135,16 @@ def _quiet() -> Iterator[None]:
 
 def _begun(trial: Trial, training: Training, fit: Fit, known: DataSet, tests: Tensor) -> IncrementalTrial:
     """Return a trial whose learner knows the first classes, as it stands."""
-    data = training.data
-    parts = [_samples(data.inputs, rows, trial.known) for rows in (data.training, data.validation) if rows]
+    data, inputs = training.data, training.data.inputs
+    parts = [
+        Samples(inputs[rows.places.to(inputs.device)], rows.labels, trial.known, origin="the known classes")
+        for rows in (data.training, data.validation)
+        if rows
+    ]
     learner = assembled(training.network, parts[0], parts[-1], data.prepare, trial.settings, trial.seed, fit)
-    begun = IncrementalTrial(trial, learner, known, data.inputs, tests)
+    begun = IncrementalTrial(trial, learner, known, inputs, tests)
     begun.evaluate(None)
     return begun
-
-
-def _samples(inputs: Tensor, rows: Rows, classes: tuple[Label, ...]) -> Samples:
-    return Samples(inputs[rows.places.to(inputs.device)], rows.labels, classes, origin="the known classes")
 
 
 def _take_in(trials: Sequence[IncrementalTrial], step: int) -> None:
@@ -189,19 +190,16 @@ def _failing(trial: IncrementalTrial) -> Iterator[None]:
 
 
 def _trained(requests: Sequence[TrainingRequest], precision: Precision) -> list[Fit | None]:
-    """Return how each training went, in the order given."""
-    out: list[Fit | None] = [None] * len(requests)
+    """Run trainings, those that are alike together, and return how each went, in the order given."""
+    out: dict[int, Fit] = {}
     alike: dict[Hashable, list[int]] = {}
     for place, request in enumerate(requests):
         alike.setdefault(_kind(request), []).append(place)
     for places in alike.values():
         first, trials = requests[places[0]], [requests[place].trial for place in places]
-        fits = fit_trials(
-            trials, first.loss, first.settings, after_step=first.after_step, precision=precision
-        )
-        for place, fit in zip(places, fits, strict=True):
-            out[place] = fit
-    return out
+        how: dict[str, Any] = {"after_step": first.after_step, "precision": precision}
+        out |= zip(places, fit_trials(trials, first.loss, first.settings, **how), strict=True)
+    return [out[place] for place in range(len(requests))]
 
 
 def _kind(request: TrainingRequest) -> Hashable:
@@ -212,7 +210,6 @@ def _kind(request: TrainingRequest) -> Hashable:
 
 
 def _figures(trial: IncrementalTrial) -> Figures:
-    """Return what a trial came to."""
     last, before = trial.stages[-1], trial.stages[:-1]
     lost = [trial.best[name] - trial.rates[name]["named"] for name in trial.learner.classes[:-1]]
     found = {
@@ -229,15 +226,3 @@ def _figures(trial: IncrementalTrial) -> Figures:
     found["combined_accuracy"] = (found["known_accuracy"] + found["novel_accuracy"]) / 2
     classes = {str(name): rates for name, rates in trial.rates.items()}
     return Figures(found, {"course": trial.stages, "per_class": classes})
-
-
-def _named(verdicts: Verdicts, labels: Tensor, classes: Sequence[Label]) -> dict[Label, float]:
-    """Return the closed-set accuracy of each class."""
-    right, truth = (verdicts.predicted.cpu() == labels.cpu()).double(), labels.cpu()
-    return {name: float(right[truth == place].mean()) for place, name in enumerate(classes)}
-
-
-def _overall(verdicts: Verdicts, labels: Tensor, first: int) -> float:
-    """Return the closed-set accuracy over samples of the first classes."""
-    mine = labels.cpu() < first
-    return float((verdicts.predicted.cpu() == labels.cpu())[mine].double().mean())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -39,6 +40,9 @@ class _Part:
     places: Tensor
 
 
+_See: TypeAlias = Callable[[Sequence[tuple[Tensor, Tensor]], Tensor], list[_Part]]
+
+
 def measure(
     stack: Sequence[Training],
     known: DataSet,
@@ -52,7 +56,7 @@ def measure(
     sets: the data by name, with the novel classes'. tests: their test inputs, on the networks' device.
     """
     shared = any(_entry(trial).reads_shared for training in stack for trial in training.trials)
-    see = _Seer(stack, precision, shared)
+    see = partial(_seen, stack, precision, shared)
     training = see([t.data.training for t in stack], stack[0].data.inputs)
     held = see([t.data.validation or t.data.training for t in stack], stack[0].data.inputs)
     test = see([known.test.places(t.trials[0].known) for t in stack], tests[known.name])
@@ -71,7 +75,7 @@ def measure(
     return out
 
 
-def _novel_parts(see: _Seer, stack: Sequence[Training], data: DataSet, inputs: Tensor) -> dict[str, _Part]:
+def _novel_parts(see: _See, stack: Sequence[Training], data: DataSet, inputs: Tensor) -> dict[str, _Part]:
     """Return the novel samples of all trials that take them from one data set, by the trials' keys."""
     wanted = [list(dict.fromkeys(t.novel for t in one.trials if t.novel_data == data.name)) for one in stack]
     out: dict[str, _Part] = {}
@@ -84,21 +88,20 @@ def _novel_parts(see: _Seer, stack: Sequence[Training], data: DataSet, inputs: T
     return out
 
 
-class _Seer:
-    """Gives the features of samples of every trial of a stack."""
-
-    def __init__(self, stack: Sequence[Training], precision: torch.dtype, shared: bool) -> None:
-        self.stack, self.precision, self.shared = stack, precision, shared
-
-    def __call__(self, parts: Sequence[tuple[Tensor, Tensor]], inputs: Tensor) -> list[_Part]:
-        networks = [training.network for training in self.stack]
-        prepare = self.stack[0].data.prepare
-        index = [part[0] for part in parts]
-        views = views_of(networks, inputs, index, prepare, precision=self.precision, shared=self.shared)
-        pairs = zip(views, parts, strict=True)
-        return [
-            _Part(Labelled(view, labels.to(inputs.device)), inputs, index) for view, (index, labels) in pairs
-        ]
+def _seen(
+    stack: Sequence[Training],
+    precision: torch.dtype,
+    shared: bool,
+    parts: Sequence[tuple[Tensor, Tensor]],
+    inputs: Tensor,
+) -> list[_Part]:
+    """Give the features of some samples of every trial of a stack. parts: places and labels of each."""
+    networks, index = [training.network for training in stack], [places for places, _ in parts]
+    views = views_of(networks, inputs, index, stack[0].data.prepare, precision=precision, shared=shared)
+    return [
+        _Part(Labelled(view, labels.to(inputs.device)), inputs, places)
+        for view, (places, labels) in zip(views, parts, strict=True)
+    ]
 
 
 def _figures(trial: Trial, training: Training, parts: Sequence[_Part], novel: _Part) -> Figures:

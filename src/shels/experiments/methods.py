@@ -42,53 +42,32 @@ class Method:
     task: Task = "detection"
 
 
-def _as_it_is(settings: Settings, data: str) -> Settings:
-    del data
+def _as_it_is(settings: Settings, _data: str) -> Settings:
     return settings
 
 
-def _standard(settings: Settings, data: str) -> Settings:
-    del data
+def _standard(settings: Settings, _data: str) -> Settings:
     return ordinary(settings)
 
 
-def _scaled(settings: Settings, data: str) -> Settings:
-    """Return the settings of cosines with a learned scale: cross-entropy alone."""
-    del data
+def _scaled(settings: Settings, _data: str) -> Settings:
+    """Train cosines with a learned scale by cross-entropy alone."""
     return replace(ordinary(settings), network=replace(settings.network, head="scaled-cosine"))
 
 
+_COSINE, _EXCLUSIVE = "Techapanurak, Suganuma, Okatani, ACCV 2020", "Zhou, Jin, Hoi, AISTATS 2010"
+_GAUSSIAN = "SHELS network, Gaussian score"
 _TRAINED = (
     Method("shels", "SHELS", "own", PAPER, "nothing", _as_it_is, "shels"),
-    Method(
-        "shels-gaussian",
-        "SHELS network, Gaussian score",
-        "own",
-        "this software",
-        "statistics",
-        _as_it_is,
-        "gaussian",
-    ),
+    Method("shels-gaussian", _GAUSSIAN, "own", "this software", "statistics", _as_it_is, "gaussian"),
     Method("standard-linear", "linear head, SHELS score", "trained", PAPER, "nothing", _standard, "shels"),
     Method(
-        "scaled-cosine",
-        "scaled cosine",
-        "trained",
-        "Techapanurak, Suganuma, Okatani, ACCV 2020",
-        "nothing",
-        _scaled,
-        "max-logit",
-        scaled_cosine_loss,
+        *("scaled-cosine", "scaled cosine", "trained", _COSINE, "nothing", _scaled, "max-logit"),
+        loss=scaled_cosine_loss,
     ),
     Method(
-        "exclusive-sparsity",
-        "exclusive sparsity",
-        "trained",
-        "Zhou, Jin, Hoi, AISTATS 2010",
-        "nothing",
-        _standard,
-        "shels",
-        exclusive_sparsity_loss,
+        *("exclusive-sparsity", "exclusive sparsity", "trained", _EXCLUSIVE, "nothing", _standard, "shels"),
+        loss=exclusive_sparsity_loss,
     ),
 )
 _TITLES = {
@@ -115,16 +94,8 @@ def _learning(each: LearnerEntry, way: Accommodation, name: str = "", title: str
     def settings(base: Settings, data: str) -> Settings:
         return with_learner(base, way, standard=each.standard, data=data)
 
-    return Method(
-        name or each.name,
-        title or each.title,
-        each.family,
-        each.paper,
-        each.stores,
-        settings,
-        each.detector,
-        task="learning",
-    )
+    about = (name or each.name, title or each.title, each.family, each.paper, each.stores)
+    return Method(*about, settings, each.detector, task="learning")
 
 
 def _learnings() -> Iterator[Method]:

@@ -104,7 +104,12 @@ class Loaded:
                 self.tests[trial.novel_data] = novel.test.inputs.to(self.device)
             self.sets[trial.novel_data].test.places(trial.novel)
             self.known.test.places(trial.known)
-            _require_classes(trial, self.known)
+            _, labels = self.known.train.places(trial.known)
+            counts = labels.bincount(minlength=len(trial.known)).tolist()
+            for name, count in zip(trial.known, counts, strict=True):
+                if count < 2:  # some to train on, and some to hold out
+                    few = f"class {name!r} has {count} samples, and needs 2 or more"
+                    raise DataError(f"{self.known.train.origin}: {few}")
         except (ShelsError, OSError) as error:
             self.refused.append((trial, str(error)))
             return False
@@ -120,12 +125,3 @@ class Loaded:
             width = most or width
         for start in range(0, len(self.trainings), width):
             yield self.trainings[start : start + width]
-
-
-def _require_classes(trial: Trial, known: DataSet) -> None:
-    """Raise unless every known class has samples enough to train on some and hold some out."""
-    _, labels = known.train.places(trial.known)
-    counts = labels.bincount(minlength=len(trial.known)).tolist()
-    for name, count in zip(trial.known, counts, strict=True):
-        if count < 2:
-            raise DataError(f"{known.train.origin}: class {name!r} has {count} samples, and needs 2 or more")

@@ -123,7 +123,6 @@ def _keep(results: dict[str, TrialResult], result: TrialResult) -> None:
 
 
 def _line(result: TrialResult) -> bytes:
-    """Return a result as a line of the log."""
     try:
         return json.dumps(result.record(), allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError) as error:
@@ -132,7 +131,6 @@ def _line(result: TrialResult) -> bytes:
 
 
 def _parsed(line: bytes) -> TrialResult:
-    """Return the result that a line tells of."""
     try:
         return TrialResult.from_record(json.loads(line, parse_constant=_refuse))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:  # DataError is a ValueError
@@ -165,13 +163,9 @@ def _write_whole_line(file: FileIO, line: bytes) -> None:
     """Write at the end of a file in one go, to disk; where that fails, the file is as it was."""
     end = file.seek(0, os.SEEK_END)
     try:
-        _write(file, line)
+        if file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301
+        os.fsync(file.fileno())
     except BaseException:
         os.ftruncate(file.fileno(), end)
         raise
-
-
-def _write(file: FileIO, line: bytes) -> None:
-    if file.write(line) != len(line):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    os.fsync(file.fileno())

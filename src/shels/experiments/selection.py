@@ -42,10 +42,10 @@ def select_trials(
     if not names:
         raise SettingsError("name an experiment, such as within/fmnist; --list shows them all")
     experiments, chosen = find_experiments(names), _separate(methods)
-    pairs, without = _paired(experiments, _own() if chosen is None else find_methods(chosen), names)
+    own = [METHODS["shels"], *(each for each in FAMILIES["own"] if each.task == "learning")]
+    pairs = _paired(experiments, own if chosen is None else find_methods(chosen), names)
     trials = [each.trials(method, count, **changes) for each, fitting in pairs for method in fitting]
-    notes = [*_left_out(without), *_unused(pairs, chosen or ())]
-    return Selection([trial for some in trials for trial in some], notes)
+    return Selection([trial for some in trials for trial in some], _left_out(pairs, chosen or ()))
 
 
 def named_data(data_dir: Path | None) -> Source:
@@ -95,14 +95,8 @@ def _separate(given: Sequence[str] | None) -> list[str] | None:
     return chosen
 
 
-def _own() -> list[Method]:
-    return [METHODS["shels"], *(each for each in FAMILIES["own"] if each.task == "learning")]
-
-
-def _paired(
-    experiments: Sequence[Experiment], methods: Sequence[Method], names: Sequence[str]
-) -> tuple[Pairing, list[Experiment]]:
-    """Pair experiments with the methods of their task; those that came with a family may be left out."""
+def _paired(experiments: Sequence[Experiment], methods: Sequence[Method], names: Sequence[str]) -> Pairing:
+    """Pair experiments with the methods of their task; those that came with a family may be left without."""
     pairs = [(each, [method for method in methods if method.task == each.task]) for each in experiments]
     without = [each for each, fitting in pairs if not fitting]
     for each in without:
@@ -111,18 +105,22 @@ def _paired(
             raise SettingsError(
                 f"{each.name} is about {each.task}, and none of --methods is; choose from: {fitting}"
             )
-    return [(each, fitting) for each, fitting in pairs if fitting], without
+    return pairs
 
 
-def _left_out(experiments: Sequence[Experiment]) -> list[str]:
-    names = ", ".join(each.name for each in experiments)
-    return [f"left out, as none of --methods is for {experiments[0].task}: {names}"] if experiments else []
+def _left_out(pairs: Pairing, words: Sequence[str]) -> list[str]:
+    """Note experiments without a method, and methods given by name that have nothing to do.
 
-
-def _unused(pairs: Pairing, words: Sequence[str]) -> list[str]:
-    """Note the methods that were asked for by name and have nothing to do; of a family some may well have."""
+    Of a family some may well have nothing to do.
+    """
+    without = [each for each, fitting in pairs if not fitting]
     used = {method.name for _, fitting in pairs for method in fitting}
     unused = [name for name in dict.fromkeys(words) if name in METHODS and name not in used]
-    if not unused:
-        return []
-    return [f"left out, as no experiment asks for {METHODS[unused[0]].task}: {', '.join(unused)}"]
+    notes = []
+    if without:
+        names = ", ".join(each.name for each in without)
+        notes.append(f"left out, as none of --methods is for {without[0].task}: {names}")
+    if unused:
+        task = METHODS[unused[0]].task
+        notes.append(f"left out, as no experiment asks for {task}: {', '.join(unused)}")
+    return notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -74,6 +74,16 @@ def summary(values: Sequence[float]) -> Summary:
     sd = _sd(array)
     half = float(stats.t.ppf(0.975, n - 1)) * sd / math.sqrt(n)
     return Summary(mean, sd, n, mean - half, mean + half)
+
+
+def summary_of(values: Iterable[float | None]) -> Summary | None:
+    """Summarise the values that are there and finite; None without any.
+
+    >>> summary_of([0.5, None, 0.5]).n, summary_of([None])
+    (2, None)
+    """
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    return summary(finite) if finite else None
 
 
 def compare(a: Sequence[float], b: Sequence[float], paired: bool) -> Comparison:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shels.detection import metrics
 from shels.experiments.published import Published, published
-from shels.experiments.statistics import Summary, summary
+from shels.experiments.statistics import Summary, summary_of
 from shels.experiments.trials import LEARNING_MEASURES, Trial, TrialResult, measures_of
 
 if TYPE_CHECKING:
@@ -68,9 +67,7 @@ class Row:
 
     def summary(self, measure: str) -> Summary | None:
         """Mean and spread of a measure so far; None before there is a figure."""
-        values = [result.metrics.get(measure, math.nan) for result in self.results.values()]
-        finite = [value for value in values if math.isfinite(value)]
-        return summary(finite) if finite else None
+        return summary_of(result.metrics.get(measure) for result in self.results.values())
 
 
 class TimeLeft(NamedTuple):
@@ -90,15 +87,13 @@ class RunStatus:
         self, trials: Sequence[Trial], records: Records, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.rows: dict[tuple[str, str], Row] = {}
-        self.clock = clock
-        self.began = clock()
+        self.clock, self.began = clock, clock()
         self.fresh: list[TrialResult] = []
         self._stack = _Stack(())
         for trial in trials:
             row = self.rows.setdefault((trial.experiment, trial.method), Row())
             row.trials.append(trial)
-            found = records.find(trial)
-            if found is not None:
+            if found := records.find(trial):
                 row.results[trial.key] = found
 
     @property
@@ -119,8 +114,7 @@ class RunStatus:
     @property
     def share(self) -> float:
         """How much of the run is done, 0-1, each trial counted alike."""
-        under_way = self._stack.share * len(self._under_way())
-        return (self.done + under_way) / max(self.wanted, 1)
+        return (self.done + self._stack.share * len(self._under_way())) / max(self.wanted, 1)
 
     def update(self, advance: Advance) -> None:
         """Note what the engine yields."""
@@ -132,7 +126,13 @@ class RunStatus:
                 self._row(trial).failed[trial.key] = advance.message
         else:
             self._stack = self._stack.after(advance, self.clock())
-        self._note_activity(advance)
+        for row in self.rows.values():
+            row.now = ""
+        doing = "loading" if advance.kind == "loading" else "measuring"
+        if advance.kind in ("training", "learning"):
+            doing = f"{advance.kind} {100 * advance.share:.0f} %"
+        for trial in self._under_way():
+            self._row(trial).now = doing
 
     def left(self) -> TimeLeft:
         """How long the rest should take, by nothing but the work of this run.
@@ -140,8 +140,7 @@ class RunStatus:
         The stack under way is taken to go on at its pace. A trial yet to come is taken to cost what those of
         its experiment cost; before there is one, it is counted as unknown.
         """
-        under_way, rest = self._under_way(), self._stack.left(self.clock())
-        costs = self._costs()
+        under_way, rest, costs = self._under_way(), self._stack.left(self.clock()), self._costs()
         keys = {trial.key for trial in under_way}
         coming = [trial for trial in self._to_come() if trial.key not in keys]
         known = [costs[trial.experiment] for trial in coming if trial.experiment in costs]
@@ -150,10 +149,8 @@ class RunStatus:
 
     def _costs(self) -> dict[str, float]:
         """Seconds that a trial of each experiment costs, by its finished ones, else by the stack's pace."""
-        costs = {}
-        total = self._stack.total()
-        if total is not None:
-            costs = {trial.experiment: total / len(self._stack.trials) for trial in self._stack.trials}
+        total, stacked = self._stack.total(), self._stack.trials
+        costs = {} if total is None else {trial.experiment: total / len(stacked) for trial in stacked}
         by_experiment: dict[str, list[float]] = {}
         for result in self.fresh:
             by_experiment.setdefault(result.trial.experiment, []).append(result.seconds)
@@ -168,15 +165,6 @@ class RunStatus:
 
     def _row(self, trial: Trial) -> Row:
         return self.rows[trial.experiment, trial.method]
-
-    def _note_activity(self, advance: Advance) -> None:
-        for row in self.rows.values():
-            row.now = ""
-        doing = "loading" if advance.kind == "loading" else "measuring"
-        if advance.kind in ("training", "learning"):
-            doing = f"{advance.kind} {100 * advance.share:.0f} %"
-        for trial in self._under_way():
-            self._row(trial).now = doing
 
 
 @dataclass(frozen=True)
@@ -205,10 +193,9 @@ class _Stack:
         begins = advance.kind == "learning" and not self.learning
         if advance.trials == self.trials and self.training and not begins:
             return replace(self, share=max(self.share, advance.share), latest=now)
-        training, start = advance.kind != "loading", 0.0 if begins else advance.share
-        return _Stack(
-            advance.trials, start, advance.share, self.latest if begins else now, now, training, begins
-        )
+        share, training = advance.share, advance.kind != "loading"
+        start, began = (0.0, self.latest) if begins else (share, now)
+        return _Stack(advance.trials, start, share, began, now, training, begins)
 
     def total(self) -> float | None:
         """Seconds that all of the work takes at this pace; None before there is one."""

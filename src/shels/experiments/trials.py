@@ -50,17 +50,9 @@ class Trial:
 
     def identity(self) -> dict[str, Any]:
         """Return what tells this trial from every other, as plain data; a changed setting changes it."""
-        return {
-            "experiment": self.experiment,
-            "method": self.method,
-            "seed": self.seed,
-            "known_data": self.known_data,
-            "novel_data": self.novel_data,
-            "known": list(self.known),
-            "novel": list(self.novel),
-            "settings": to_dict(self.settings),
-            "precision": self.precision,
-        }
+        plain = {name: getattr(self, name) for name in Trial.__dataclass_fields__}
+        plain |= {"known": list(self.known), "novel": list(self.novel)}
+        return plain | {"settings": to_dict(self.settings)}
 
     @cached_property
     def key(self) -> str:

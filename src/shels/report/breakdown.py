@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from shels.experiments.statistics import Summary, summary
+from shels.experiments.statistics import Summary, summary_of
 from shels.report.page import Cell, Table
 from shels.report.studies import Group, Study
-from shels.report.words import figure
+from shels.report.words import figure, prose
 
 FINAL = "closed_set_accuracy"
 Order: TypeAlias = Literal["known", "novel"]
@@ -48,7 +47,12 @@ def rates(group: Group, role: str, share: str, order: Order | None = None) -> Ra
             if values.get(share) is not None and (counted is None or str(name) in counted):
                 pair = float(values[share]), float(values.get("samples", 0))
                 found.setdefault(str(name), []).append(pair)
-    return {name: _rate(found[name]) for name in in_order(found)}
+    made = {}
+    for name in in_order(found):
+        shares, samples = np.array(found[name]).T
+        ends = float(shares.min()), float(shares.max())
+        made[name] = Rate(float(shares.mean()), *ends, len(shares), float(samples.mean()))
+    return made
 
 
 def in_order(names: Mapping[str, Any] | set[str]) -> list[str]:
@@ -60,43 +64,47 @@ def in_order(names: Mapping[str, Any] | set[str]) -> list[str]:
     return sorted(names, key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name))
 
 
+@dataclass(frozen=True)
+class Role:
+    """A role that a class can have: the titles of its table and its panel, and where its shares are stored.
+
+    shares: columns of the table, by their titles; the panel shows the share called `main`.
+    """
+
+    title: str
+    panel: str
+    detail: str
+    main: str
+    shares: Mapping[str, str]
+    order: Order | None = None
+
+
+_NAMED = {"Named rightly": "named", "Accepted": "accepted", "Accepted and right": "right"}
+_KNOWN = {"Accepted": "accepted", "Accepted and right": "right"}
+DETECTION_ROLES = (
+    Role("Known class", "known classes: % accepted and right", "per_class", "right", _KNOWN),
+    Role("Novel class", "novel classes: % rejected", "per_novel_class", "rejected", {"Rejected": "rejected"}),
+)
+LEARNING_ROLES = (
+    Role("First class", "first classes: % named rightly", "per_class", "named", _NAMED, "known"),
+    Role("Class taken in", "classes taken in: % named rightly", "per_class", "named", _NAMED, "novel"),
+)
+
+
 def class_tables(study: Study) -> list[Table]:
     """Make a table for each role of a class and each method."""
-    tables = _learning_tables if study.learning else _detection_tables
-    return [table for group in study.groups for table in tables(group) if table.rows]
+    roles = LEARNING_ROLES if study.learning else DETECTION_ROLES
+    tables = [_class_table(group, role) for group in study.groups for role in roles]
+    return [table for table in tables if table.rows]
 
 
-def _detection_tables(group: Group) -> Iterator[Table]:
-    accepted, right = (rates(group, "per_class", share) for share in ("accepted", "right"))
-    yield _class_table(group, "Known class", right, {"Accepted": accepted, "Accepted and right": right})
-    rejected = rates(group, "per_novel_class", "rejected")
-    yield _class_table(group, "Novel class", rejected, {"Rejected": rejected})
-
-
-def _learning_tables(group: Group) -> Iterator[Table]:
-    shares = {"Named rightly": "named", "Accepted": "accepted", "Accepted and right": "right"}
-    orders: dict[str, Order] = {"First class": "known", "Class taken in": "novel"}
-    for title, order in orders.items():
-        found = {name: rates(group, "per_class", share, order) for name, share in shares.items()}
-        yield _class_table(group, title, found["Named rightly"], found)
-
-
-def _class_table(group: Group, title: str, classes: Rates, shares: Mapping[str, Rates]) -> Table:
-    rows: list[list[Cell]] = [
-        [name, rate.trials, round(rate.samples), *(_mean(each.get(name)) for each in shares.values())]
-        for name, rate in classes.items()
-    ]
-    return Table((title, "Trials", "Samples in each", *shares), rows, group.title)
-
-
-def _mean(rate: Rate | None) -> float | None:
-    return None if rate is None else rate.mean
-
-
-def _rate(pairs: Sequence[tuple[float, float]]) -> Rate:
-    shares, samples = np.array(pairs).T
-    mean, low, high = float(shares.mean()), float(shares.min()), float(shares.max())
-    return Rate(mean, low, high, len(shares), float(samples.mean()))
+def _class_table(group: Group, role: Role) -> Table:
+    shares = [rates(group, role.detail, share, role.order) for share in role.shares.values()]
+    rows: list[list[Cell]] = []
+    for name, rate in rates(group, role.detail, role.main, role.order).items():
+        means = [each[name].mean if name in each else None for each in shares]
+        rows.append([name, rate.trials, round(rate.samples), *means])
+    return Table((role.title, "Trials", "Samples in each", *role.shares), rows, group.title)
 
 
 # Stage by stage ----------------------------------------------------------------------------------------
@@ -115,6 +123,9 @@ class Stage:
     newest: Summary | None
 
 
+_STAGE = {"overall": "all classes", "first": "the first", "newest": "the newest"}
+
+
 def stages(group: Group) -> list[Stage]:
     """Average how a group went on learning, stage by stage; nothing where its trials have not kept that."""
     found: dict[int, list[Mapping[str, Any]]] = {}
@@ -122,7 +133,7 @@ def stages(group: Group) -> list[Stage]:
         for stage in trial:
             found.setdefault(int(stage["classes"]), []).append(stage)
     return [
-        Stage(number, *(_summary(found[number], name) for name in ("overall", "first", "newest")))
+        Stage(number, *(summary_of(each.get(name) for each in found[number]) for name in _STAGE))
         for number in sorted(found)
     ]
 
@@ -135,18 +146,11 @@ def stage_table(study: Study) -> Table | None:
         return None
     rows = [row for title, each in found.items() for row in _stage_rows(title, each, numbers)]
     columns = ("Method", "Of", f"{numbers[0]} known", *map(str, numbers[1:]))
-    note = "Per cent of test samples named rightly when so many classes are known, mean over the trials."
-    return Table(columns, rows, "", note, left=2, merged=True)
+    return Table(columns, rows, "", prose("stages_note"), left=2, merged=True)
 
 
 def _stage_rows(title: str, found: Sequence[Stage], numbers: Sequence[int]) -> Iterator[list[Cell]]:
     by_number = {stage.classes: stage for stage in found}
-    for words, name in (("all classes", "overall"), ("the first", "first"), ("the newest", "newest")):
+    for name, words in _STAGE.items():
         means = [getattr(by_number.get(number), name, None) for number in numbers]
         yield [title, words, *(figure(FINAL, each.mean) if each else None for each in means)]
-
-
-def _summary(stages: Sequence[Mapping[str, Any]], name: str) -> Summary | None:
-    values = [float(stage[name]) for stage in stages if stage.get(name) is not None]
-    finite = [value for value in values if math.isfinite(value)]
-    return summary(finite) if finite else None

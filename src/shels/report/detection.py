@@ -15,7 +15,7 @@ from shels.learner.learner import Learner
 from shels.report import charts, trained
 from shels.report.evaluation import Decisions, Evaluation, evaluate
 from shels.report.page import MOST_SHOWN, Block, Gallery, Page, Section, Table, gallery, html
-from shels.report.words import count, percent
+from shels.report.words import percent, prose
 
 Array = NDArray[Any]
 Measures = Mapping[str, Any]
@@ -51,12 +51,11 @@ def separation(shown: Evaluation, title: str) -> Section:
 
 
 def _lead(shown: Evaluation) -> str:
-    lead = f"A classifier was taught {count(len(shown.known.samples.classes), 'class')} and then shown "
-    lead += f"{count(len(shown.known), 'sample')} of them"
-    if shown.novel is None:
-        return lead + "."
-    classes = count(len(np.unique(shown.novel.labels)), "class")
-    return f"{lead}, and {count(len(shown.novel), 'sample')} of {classes} that it knew nothing of."
+    classes, novel = len(shown.known.samples.classes), shown.novel
+    others = 0 if novel is None else len(np.unique(novel.labels))
+    return prose(
+        "lead", known=len(shown.known), classes=classes, novel=len(novel or ()), novel_classes=others
+    )
 
 
 def _facts(measures: Measures) -> list[tuple[str, str]]:
@@ -74,40 +73,18 @@ def _facts(measures: Measures) -> list[tuple[str, str]]:
 
 
 def _results(shown: Evaluation) -> list[Block]:
-    measures = shown.measures
-    known = (
-        f"Of the {count(len(shown.known), 'sample')} of known classes, {percent(measures['acceptance'])} "
-        f"were accepted, and {percent(measures['known_accuracy'])} were accepted and given the right class. "
-        f"If nothing were ever rejected, {percent(measures['closed_set_accuracy'])} would be named rightly."
-    )
-    known += _weakest(measures["per_class"], "right", " The weakest known class is {} with {}.")
+    known = prose("known_results", samples=len(shown.known), measures=shown.measures)
     if shown.novel is None:
-        return [known, "No sample of a novel class was shown, so nothing can be said about noticing one."]
-    novel = (
-        f"Of the {count(len(shown.novel), 'sample')} of classes that the learner was not taught, "
-        f"{percent(measures['novel_accuracy'])} were rejected as novel."
-    )
-    novel += _weakest(measures["per_novel_class"], "rejected", " The hardest to notice is {} with {}.")
-    novel += (
-        f" By the score alone, a known sample beats a novel one {percent(measures['auroc'])} of the time "
-        f"(AUROC {measures['auroc']:.3f}); a threshold that accepts {percent(0.95, 0)} of the known "
-        f"samples accepts {percent(measures['fpr95'])} of the novel ones."
-    )
-    return [known, novel]
-
-
-def _weakest(rates: Mapping[str, Mapping[str, float]], key: str, words: str) -> str:
-    name = min(rates, key=lambda each: rates[each][key])
-    differ = len({rate[key] for rate in rates.values()}) > 1
-    return words.format(f"“{name}”", percent(rates[name][key])) if differ else ""
+        return [known, prose("no_novel_results")]
+    return [known, prose("novel_results", samples=len(shown.novel), measures=shown.measures)]
 
 
 # In tables and pictures --------------------------------------------------------------------------------
 
 
 def _class_tables(shown: Evaluation) -> list[Table]:
-    names, thresholds = map(str, shown.learner.classes), shown.learner.detector.thresholds.tolist()
-    threshold = dict(zip(names, thresholds, strict=True))
+    thresholds = shown.learner.detector.thresholds.tolist()
+    threshold = dict(zip(map(str, shown.learner.classes), thresholds, strict=True))
     rows = []
     for name, rate in shown.known_rates.items():
         shares = (rate["right"], rate["accepted"] - rate["right"], 1 - rate["accepted"])
@@ -125,21 +102,15 @@ def _pictures(shown: Evaluation) -> list[Section]:
     known, novel = shown.known, shown.novel
     if known.samples.inputs.ndim != 4:
         return []
-    galleries: list[Gallery] = []
+    chosen = {}
     if novel is not None:
-        galleries.append(_gallery("Novel, found", shown.learner, novel, _spread(np.flatnonzero(novel.novel))))
-        galleries.append(
-            _gallery("Novel, missed", shown.learner, novel, _surest(-novel.margin, ~novel.novel))
-        )
-    rejected = _surest(known.margin, known.novel)
-    galleries.append(_gallery("Known, wrongly rejected", shown.learner, known, rejected))
-    mistaken = _surest(-known.margin, ~known.novel & (known.predicted != known.labels))
-    galleries.append(_gallery("Known, taken for another class", shown.learner, known, mistaken))
-    words = (
-        "Below each picture stand its true class, the verdict (novel, or the class it was taken for) and the "
-        "p-value: how often held-out samples of that class score as low. The surest mistakes come first."
-    )
-    return [Section("Samples to look at", [words, *galleries])]
+        chosen["Novel, found"] = novel, _spread(np.flatnonzero(novel.novel))
+        chosen["Novel, missed"] = novel, _surest(-novel.margin, ~novel.novel)
+    mistaken = ~known.novel & (known.predicted != known.labels)
+    chosen["Known, wrongly rejected"] = known, _surest(known.margin, known.novel)
+    chosen["Known, taken for another class"] = known, _surest(-known.margin, mistaken)
+    galleries = [_gallery(title, shown.learner, *each) for title, each in chosen.items()]
+    return [Section("Samples to look at", [prose("samples_shown"), *galleries])]
 
 
 def _surest(order: Array, chosen: Array) -> Array:

@@ -12,14 +12,22 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from shels.report.colours import INK, QUIET
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.patches import Patch
 
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
+# One palette for every figure: Okabe and Ito's, which colour-blind readers can distinguish.
+KNOWN, NOVEL, WRONG, REJECTED = "#0072B2", "#E69F00", "#CC79A7", "#B4BCC4"
+NOVEL_LINE, LEARNED = "#D55E00", "#009E73"  # thin lines need more contrast than novel's orange has
+INK, QUIET = "#1d2329", "#5b6671"
+PALETTE = (KNOWN, NOVEL, LEARNED, WRONG, "#56B4E9", NOVEL_LINE, "#8a949d", INK)
+"""Colours of methods side by side."""
+DASHED = (0, (4, 3))
+"""The dashes of a line that is no data: a threshold, a bound, a chance."""
 
 NARROW, WIDE = 430, 720
 """Widths that figures are drawn at: two narrow ones stand side by side, and one fits a phone."""
@@ -78,9 +86,6 @@ class Figure:
         return self._drawn(format="png", dpi=144, facecolor="white", metadata={"Software": None})
 
     def _drawn(self, **options: Any) -> bytes:
-        import matplotlib as mpl  # noqa: PLC0415
-        from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
-
         buffer = io.BytesIO()
         with mpl.rc_context(_STYLE | {"svg.hashsalt": self.name}), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph")  # the reader's browser has the script's font
@@ -89,6 +94,11 @@ class Figure:
             self.draw(canvas)
             canvas.savefig(buffer, **options)
         return buffer.getvalue()
+
+
+def colour(place: int) -> str:
+    """Choose the colour of the method at this place; there are eight, then they begin again."""
+    return PALETTE[place % len(PALETTE)]
 
 
 def panels(canvas: Canvas, number: int, across: int, **options: Any) -> list[Axes]:
@@ -106,8 +116,6 @@ def legend(
     **options: Any,
 ) -> None:
     """Put the legend over the panels: of these colours or artists, or of all that is labelled in them."""
-    from matplotlib.patches import Patch  # noqa: PLC0415
-
     if entries is None:
         pairs = [zip(*axes.get_legend_handles_labels()[::-1], strict=True) for axes in canvas.axes]
         entries = {name: handle for pair in pairs for name, handle in pair}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from shels.data.arrays import sorted_classes
-from shels.data.samples import Samples
+from shels.data.samples import Label, Samples
 from shels.learner.learner import Learner
 
 Array = NDArray[Any]
@@ -51,16 +51,12 @@ class Evaluation:
     @property
     def known_rates(self) -> dict[str, Mapping[str, float]]:
         """What became of each known class that has samples, in the order of the classes' names."""
-        rates = self.measures["per_class"]
-        return {name: rates[name] for name in map(str, sorted_classes(self.learner.classes)) if name in rates}
+        return _sorted(self.measures["per_class"], self.learner.classes)
 
     @property
     def novel_rates(self) -> dict[str, Mapping[str, float]]:
         """The same of each novel class; empty without any."""
-        if self.novel is None:
-            return {}
-        rates, names = self.measures["per_novel_class"], sorted_classes(self.novel.samples.classes)
-        return {name: rates[name] for name in map(str, names) if name in rates}
+        return _sorted(self.measures["per_novel_class"], self.novel.samples.classes) if self.novel else {}
 
     @cached_property
     def exclusivity(self) -> tuple[Array, list[str]] | None:
@@ -86,6 +82,12 @@ def evaluate(
     """
     others = _decide(learner, novel) if novel is not None and len(novel) else None
     return Evaluation(learner, _decide(learner, known.only(learner.classes)), others, measures)
+
+
+def _sorted(
+    rates: Mapping[str, Mapping[str, float]], classes: Sequence[Label]
+) -> dict[str, Mapping[str, float]]:
+    return {name: rates[name] for name in map(str, sorted_classes(classes)) if name in rates}
 
 
 def _decide(learner: Learner, samples: Samples) -> Decisions:

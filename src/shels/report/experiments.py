@@ -12,11 +12,10 @@ from shels.files import write_whole
 from shels.report import charts, findings, machine, tables
 from shels.report.breakdown import class_tables, stage_table
 from shels.report.drawing import Figure
-from shels.report.findings import DETECTION_MEASURES, FURTHER_LEARNING, INTRODUCTIONS, LEARNING_MEASURES
 from shels.report.page import Block, Fold, Page, Section, Table, figures, html, markdown
 from shels.report.spreadsheet import summary_csv, trials_csv
 from shels.report.studies import EXCLUSIVITY, FAMILIES, Study, studies
-from shels.report.words import count, spread
+from shels.report.words import count, prose, spread
 
 _FIGURES = "figures"
 
@@ -44,42 +43,33 @@ def write_report(results: Sequence[TrialResult], directory: Path) -> list[Path]:
 
 def report_page(found: Sequence[Study]) -> Page:
     """Put together all that the report says."""
+    tasks = {study.learning for study in found}
+    kinds = {"detection": "novelty detection"} if False in tasks else {}
+    kinds |= {"learning": "learning class by class"} if True in tasks else {}
     families = {name: [study for study in found if study.family == name] for name in FAMILIES}
     sections = [
-        Section("In short", [*findings.in_short(found), *_meanings(found)]),
+        Section("In short", [*findings.in_short(found), *(prose(f"{kind}_measures") for kind in kinds)]),
         *(_family(name, members) for name, members in families.items() if members),
         *(_behind(study) for study in found),
         Section("Machine and time", [machine.machines(found), machine.times(found)]),
     ]
-    lead, facts = findings.lead(found), findings.facts(found)
+    title = " and ".join(kinds.values())
+    title, lead = f"{title[0].upper()}{title[1:]} with SHELS", findings.lead(found)
     footer = f"Written by shels {__version__}."
-    return Page(_title(found), lead, sections, facts, machine.settings(found), footer, contents=True)
-
-
-def _title(found: Sequence[Study]) -> str:
-    kinds = ["Novelty detection"] * any(not study.learning for study in found)
-    kinds += ["learning class by class"] * any(study.learning for study in found)
-    what = " and ".join(kinds)
-    return f"{what[0].upper()}{what[1:]} with SHELS"
-
-
-def _meanings(found: Sequence[Study]) -> list[str]:
-    detection = [DETECTION_MEASURES] * any(not study.learning for study in found)
-    return detection + [LEARNING_MEASURES] * any(study.learning for study in found)
+    return Page(title, lead, sections, findings.facts(found), machine.settings(found), footer, contents=True)
 
 
 def _family(name: str, members: Sequence[Study]) -> Section:
     title, kind = FAMILIES[name]
     learning = members[0].learning
     caption = title if learning else f"Novelty detection {kind}"
-    words = INTRODUCTIONS[name] + findings.bounds(members)
+    words = prose("introduction", family=name, bounds=findings.bounds(members))
     drawn = charts.drawn(charts.FAMILY, "learning" if learning else "detection", members)
     times = machine.learning_times(members) if learning else None
     published = tables.against_published(members, "Ours beside the published figures")
-    note = FURTHER_LEARNING if learning else "Accuracies and shares in per cent."
     blocks: list[Block] = [words, tables.overview(members, caption), *drawn, *_present(times, published)]
     blocks += _folds("All statistical tests", _present(tables.statistics(members)))
-    blocks += _folds("Further measures", _present(tables.further(members, note)))
+    blocks += _folds("Further measures", _present(tables.further(members)))
     return Section(title, blocks)
 
 

@@ -11,45 +11,12 @@ from shels.report.breakdown import FINAL
 from shels.report.machine import precision
 from shels.report.studies import Group, Study, every_group, method_title
 from shels.report.tables import bounds_aside
-from shels.report.words import count, duration, figure, measure, spread
-
-DETECTION_MEASURES = (
-    "Novel accuracy (the paper's OOD) is the share of novel samples that are rejected. Known accuracy (ID) "
-    "is the share of known samples that are accepted and given the right class. Combined accuracy is the "
-    "mean of the two. AUROC is the chance that a known sample scores higher than a novel one, whatever the "
-    "threshold: 1 is perfect, 0.5 a coin."
-)
-LEARNING_MEASURES = (
-    "Final accuracy is the share of test samples of all classes, first ones and added ones, that are given "
-    "the right class at the end; nothing is rejected. Added accuracy is the same of the classes taken in, "
-    "each counted alike. Forgetting is what a class has lost at the end of the best accuracy it ever had, "
-    "mean over all classes but the last one: here the lowest is best. With rejection, a sample must also be "
-    "accepted to count. AUROC is the chance that a sample of a known class scores higher than one of the "
-    "next class, before that is taken in, mean over the stages: 1 is perfect, 0.5 a coin."
-)
-FURTHER_LEARNING = (
-    "In per cent. First classes: their accuracy at the end, nothing rejected. Accepted: samples of all "
-    "classes at the end, named rightly or not. Next rejected: of the next class, before it is taken in, mean "
-    "over the stages. Combined: the mean of that and of the accuracy with rejection. Next at 95 %: how much "
-    "of the next class is accepted by the threshold that accepts 95 % of the known samples."
-)
-INTRODUCTIONS = {
-    "within": "Some classes of a data set are known, the others novel. Each trial draws its classes anew, "
-    "the same for every method.",
-    "across": "All classes of one data set are known, all of another novel. Trials differ in their seed.",
-    "incremental": "A learner knows the first classes of a data set and takes in more, one after another. "
-    "Before the first of these and after each it is measured on test samples of all classes that it knows by "
-    "then. Each trial has classes and an order of its own, the same for every method. The paper prints "
-    "curves of this, without numbers, so nothing stands beside our figures.",
-    "other": "These experiments are not in the paper's tables.",
-}
-"""What is measured, by family."""
+from shels.report.words import count, duration, figure, measure, prose, spread
 
 _BOUNDS = {
     "fine-tune": "which does nothing against forgetting",
     "joint": "which starts afresh with all samples of all classes each time",
 }
-_MOST_NAMED = 16
 
 
 def lead(found: Sequence[Study]) -> str:
@@ -68,46 +35,37 @@ def facts(found: Sequence[Study]) -> list[tuple[str, str]]:
     results = [result for _, group in every_group(found) for result in group.results]
     met = [theirs.contains(ours.mean) for _, _, ours, theirs in _faithful(found)]
     facts = [("published means met, within ± sd", f"{sum(met)} of {len(met)}")] if met else []
-    seconds = sum(result.seconds for result in results)
-    return [
-        *facts,
-        ("trials", f"{len(results):,}"),
-        ("experiment" if len(found) == 1 else "experiments", str(len(found))),
-        ("of computing, all trials added up", duration(seconds)),
-    ]
+    facts += [("trials", f"{len(results):,}"), ("experiment" + "s" * (len(found) > 1), str(len(found)))]
+    return [*facts, ("of computing, all trials added up", duration(sum(each.seconds for each in results)))]
 
 
-def bounds(studies: Sequence[Study]) -> str:
+def bounds(studies: Sequence[Study]) -> list[str]:
     """Name the methods that are no rivals but bounds, where they were run."""
     methods = {group.method for _, group in every_group(studies)}
-    found = [f"{METHODS[name].title}, {words}" for name, words in _BOUNDS.items() if name in methods]
-    return f" Bounds, not rivals: {'; '.join(found)}." if found else ""
+    return [f"{METHODS[name].title}, {words}" for name, words in _BOUNDS.items() if name in methods]
 
 
 def in_short(found: Sequence[Study]) -> Iterator[str]:
     """Give what the experiments came to, and what stands between our figures and the paper's."""
     compared = _faithful(found)
     if compared:
-        outside = [each for each in compared if not each[3].contains(each[2].mean)]
-        yield (
-            f"The paper publishes {count(len(compared), 'mean')} for what was run here with its settings. "
-            f"{len(compared) - len(outside)} of ours lie within the published mean ± standard deviation, "
-            f"{len(outside)} {'does' if len(outside) == 1 else 'do'} not{_listed(map(_outlier, outside))}."
-        )
+        outside = [_outlier(each) for each in compared if not each[3].contains(each[2].mean)]
+        yield prose("published_means", number=len(compared), outside=outside)
     short = _places(found, lambda group: [f"{len(group.results)}"] if group.short_of_trials else [])
     if short:
         named = [f"{place} ({number})" for number, places in short.items() for place in places]
-        yield f"Fewer than {TRIALS} trials, the paper's number, stand behind{_listed(named, ' ')}."
+        yield prose("few_trials", number=TRIALS, names=named)
     yield from learning_in_short([study for study in found if study.learning])
     departed = [f"{what} in {', '.join(where)}" for what, where in _places(found, _departures).items()]
     if departed:
-        yield (
-            "Run with other settings than the paper's, so that their difference from the published figures "
-            f"means little{_listed(departed)}."
-        )
-    mixed = [_where(study, group) for study, group in every_group(found) if len(_conditions(group)) > 1]
+        yield prose("other_settings", names=departed)
+    mixed = [
+        _where(study, group)
+        for study, group in every_group(found)
+        if len({(result.device, precision(result)) for result in group.results}) > 1
+    ]
     if mixed:
-        yield f"Trained on more than one kind of device, or in more than one precision{_listed(mixed)}."
+        yield prose("mixed_conditions", names=mixed)
 
 
 def learning_in_short(studies: Sequence[Study]) -> Iterator[str]:
@@ -170,13 +128,3 @@ def _places(found: Sequence[Study], remarks: Callable[[Group], Iterable[str]]) -
 
 def _departures(group: Group) -> list[str]:
     return [f"{name} {ours} (paper: {theirs})" for name, (ours, theirs) in group.departures().items()]
-
-
-def _conditions(group: Group) -> set[tuple[str, str]]:
-    return {(result.device, precision(result)) for result in group.results}
-
-
-def _listed(names: Iterable[str], before: str = ": ") -> str:
-    every = list(names)
-    more = f"; and {len(every) - _MOST_NAMED} more, see the tables" if len(every) > _MOST_NAMED else ""
-    return before + "; ".join(every[:_MOST_NAMED]) + more if every else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from shels.experiments.trials import TrialResult
 from shels.report.page import Cell, Table
 from shels.report.studies import Group, Study, every_group
-from shels.report.words import NOTHING, duration
+from shels.report.words import NOTHING, duration, prose
 
 PACKAGES = ("shels", "torch", "python")
 """The packages whose versions a trial keeps."""
@@ -16,8 +16,10 @@ PACKAGES = ("shels", "torch", "python")
 
 def machines(studies: Sequence[Study]) -> Table:
     """List each machine, precision and set of versions, with the number of trials that ran there."""
-    results = [result for _, group in every_group(studies) for result in group.results]
-    rows: Counter[tuple[str, ...]] = Counter(map(_machine, results))
+    rows: Counter[tuple[str, ...]] = Counter()
+    for result in (result for _, group in every_group(studies) for result in group.results):
+        versions = (str(result.versions.get(name, NOTHING)) for name in PACKAGES)
+        rows[result.device, precision(result), *versions] += 1
     columns = ("Device", "Precision", *PACKAGES, "Trials")
     return Table(columns, [[*place, number] for place, number in sorted(rows.items())])
 
@@ -25,34 +27,30 @@ def machines(studies: Sequence[Study]) -> Table:
 def times(studies: Sequence[Study]) -> Table:
     """Say how long a trial took, by method and by stage."""
     groups = every_group(studies)
-    stages = list(
-        dict.fromkeys(key for _, group in groups for each in group.results for key in _stages(each))
-    )
+    spent = {group: [result.details.get("stages") or {} for result in group.results] for _, group in groups}
+    stages = list(dict.fromkeys(stage for found in spent.values() for each in found for stage in each))
     rows: list[list[Cell]] = []
     for study, group in groups:
-        found = group.results
-        total = sum(each.seconds for each in found)
-        by_stage = (_mean_time(_stages(result).get(stage) for result in found) for stage in stages)
-        last = (duration(total / len(found)), duration(total))
+        total = sum(each.seconds for each in group.results)
+        by_stage = (_mean_time(each.get(stage) for each in spent[group]) for stage in stages)
+        last = (duration(total / len(group.results)), duration(total))
         rows.append([study.short, group.title, _stacked(group), *by_stage, *last])
     columns = ("Data", "Method", "Trained together", *stages, "A trial", "All trials")
-    note = "Means over the trials; each has its share of the time of all that were trained together with it."
-    return Table(columns, rows, "", note, left=2, merged=True)
+    return Table(columns, rows, "", prose("times_note"), left=2, merged=True)
 
 
 def learning_times(studies: Sequence[Study]) -> Table | None:
     """Say how long it took to learn a class, a column for each experiment; None where no trial says."""
     titles = dict.fromkeys(group.title for _, group in every_group(studies))
-    found = [{group.title: _learning_time(group) for group in study.groups} for study in studies]
+    found = [
+        {group.title: _mean_time(each.get("seconds") for each in _stages(group)) for group in study.groups}
+        for study in studies
+    ]
     rows = [[title, *(column.get(title) for column in found)] for title in titles]
     if not any(cell for row in rows for cell in row[1:]):
         return None
     columns = ("Method", *(study.short for study in studies))
-    note = (
-        "Mean over the classes and the trials; each trial has its share of the time of all that learned "
-        "together with it."
-    )
-    return Table(columns, rows, "Time to take a class in", note)
+    return Table(columns, rows, "Time to take a class in", prose("learning_times_note"))
 
 
 def settings(studies: Sequence[Study]) -> list[Table]:
@@ -68,17 +66,8 @@ def precision(result: TrialResult) -> str:
     return str(result.details.get("precision") or NOTHING)
 
 
-def _machine(result: TrialResult) -> tuple[str, ...]:
-    versions = (str(result.versions.get(name, NOTHING)) for name in PACKAGES)
-    return result.device, precision(result), *versions
-
-
-def _stages(result: TrialResult) -> Mapping[str, float]:
-    return result.details.get("stages") or {}
-
-
-def _learning_time(group: Group) -> str | None:
-    return _mean_time(stage.get("seconds") for stages in group.details("course") for stage in stages)
+def _stages(group: Group) -> list[Mapping[str, float]]:
+    return [stage for trial in group.details("course") for stage in trial]
 
 
 def _stacked(group: Group) -> str:

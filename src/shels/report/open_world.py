@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+<<<<<<< HEAD
 from shels.agent.alarm import AlarmRule, PresetShare
 from shels.agent.evaluation import EvaluatedBatch, EvaluatedRun, Group
+=======
+from shels.agent.measured import Course, Group, Step
+>>>>>>> s3
 from shels.data.samples import Samples
 from shels.files import write_whole
 from shels.learner.learner import Learner
@@ -15,7 +19,7 @@ from shels.learning.registry import method_of
 from shels.report import charts, detection, trained
 from shels.report.evaluation import evaluate
 from shels.report.page import Block, Cell, Gallery, Page, Section, Table, gallery, html
-from shels.report.words import comma, count, percent
+from shels.report.words import comma, count, percent, prose
 
 
 def write(
@@ -36,10 +40,17 @@ def write(
     gave more images of what was seen; alone: nobody did. lead: the sentence below the title.
     """
     shown = evaluate(learner, known, novel, measures)
+    batches: list[Block] = [
+        prose("watched", batches=len(helped.steps), rule=helped.rule),
+        prose("helped", method=method_of(learner.settings.accommodation)),
+        *charts.drawn(charts.RUN, "batches", helped),
+        _table(helped),
+    ]
+    end: list[Block] = [prose("run_end", course=helped), *charts.drawn(charts.RUN, "end", helped)]
     sections = [
-        Section("What happened, batch by batch", _batches(helped, learner)),
+        Section("What happened, batch by batch", batches),
         *_pictures(helped),
-        Section("Class by class, at the end", _end(helped)),
+        Section("Class by class, at the end", end),
         Section("When nobody helps", _alone(alone)),
         trained.training(learner),
         detection.separation(shown, "Known or novel, before the first batch"),
@@ -65,6 +76,7 @@ def _facts(course: EvaluatedRun) -> list[tuple[str, str]]:
     return facts
 
 
+<<<<<<< HEAD
 def _batches(course: EvaluatedRun, learner: Learner) -> list[Block]:
     watched = (
         f"The agent was shown {count(len(course.steps), 'batch')} of test images. It was told neither what "
@@ -98,6 +110,9 @@ def _alarm_rule(rule: AlarmRule) -> str:
 
 
 def _table(course: EvaluatedRun) -> Table:
+=======
+def _table(course: Course) -> Table:
+>>>>>>> s3
     columns = ("Batch", "Held", "Images", "Judged novel", "Alarm from", "Alarm", "Learned", "From", "Time")
     return Table(columns, [row for number, step in enumerate(course.steps, 1) for row in _rows(number, step)])
 
@@ -107,13 +122,10 @@ def _rows(number: int, step: EvaluatedBatch) -> list[list[Cell]]:
     first: list[Cell] = [str(number), _held(step), len(step.batch), step.share, step.threshold]
     if not step.alarm:
         return [[*first, "", "", "", ""]]
-    alarm = "false" if step.false_alarm else "yes"
-    groups = step.groups or (None,)
-    rows = []
-    for place, group in enumerate(groups):
-        start = [*first, alarm] if place == 0 else [str(number), "", "", "", "", ""]
-        rows.append([*start, *_learned_cells(step, group)])
-    return rows
+    first.append("false" if step.false_alarm else "yes")
+    more: list[Cell] = [str(number), "", "", "", "", ""]
+    cells = [_learned_cells(step, group) for group in step.groups or (None,)]
+    return [[*(more if place else first), *each] for place, each in enumerate(cells)]
 
 
 def _learned_cells(step: EvaluatedBatch, group: Group | None) -> list[Cell]:
@@ -140,8 +152,8 @@ def _pictures(course: EvaluatedRun) -> list[Section]:
     alarms = [(number, step) for number, step in enumerate(course.steps, 1) if step.alarm]
     if not alarms or course.steps[0].batch.inputs.ndim != 4:
         return []
-    words = "The first images of each alarm that were judged novel, with their true class below."
-    return [Section("What was called novel", [words, *(_gallery(*pair) for pair in alarms)])]
+    galleries = [_gallery(*pair) for pair in alarms]
+    return [Section("What was called novel", [prose("called_novel"), *galleries])]
 
 
 def _gallery(number: int, step: EvaluatedBatch) -> Gallery:
@@ -152,6 +164,7 @@ def _gallery(number: int, step: EvaluatedBatch) -> Gallery:
     return gallery(title, note, step.batch.inputs, positions, lambda place: (str(step.labels[place]),))
 
 
+<<<<<<< HEAD
 def _end(course: EvaluatedRun) -> list[Block]:
     words = (
         f"Of all test images {percent(course.accuracy)} are named rightly where none is rejected. With "
@@ -173,6 +186,13 @@ def _alone(course: EvaluatedRun) -> list[Block]:
         "it divides what looks new into groups and learns each from the very images that it saw, under a "
         "name of its own, until a person gives it a better one."
     )
+=======
+# Without help -------------------------------------------------------------------------------------------
+
+
+def _alone(course: Course) -> list[Block]:
+    words = prose("alone", batches=len(course.steps))
+>>>>>>> s3
     blocks: list[Block] = [words, *charts.drawn(charts.RUN, "batches without help", course)]
     rows: list[list[Cell]] = [
         [str(group.name), str(number), group.seen, str(group.truth), group.purity]
@@ -182,6 +202,7 @@ def _alone(course: EvaluatedRun) -> list[Block]:
     if not rows:
         return [*blocks, "It found no group that it could have learned."]
     table = Table(("Learned as", "Batch", "From images", "Mostly", "Of that class"), rows)
+<<<<<<< HEAD
     return [*blocks, table, _final_words(course)]
 
 
@@ -195,3 +216,6 @@ def _final_words(course: EvaluatedRun) -> str:
         f"{end}{false}Once a person has named each group after the class that it mostly shows, "
         f"{percent(course.accuracy)} of the test images that it did not learn from are named rightly."
     )
+=======
+    return [*blocks, table, prose("alone_end", course=course)]
+>>>>>>> s3

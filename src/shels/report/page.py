@@ -15,12 +15,12 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from shels.report.drawing import Figure
-from shels.report.words import NOTHING, percent
+from shels.report.words import NOTHING, percent, templates
 
-DETAILS = "Settings, versions and machine"
 MOST_SHOWN = 12
 """Pictures in a gallery."""
 
@@ -69,16 +69,6 @@ class Thumbnail:
 
     png: bytes
     lines: tuple[str, ...]
-
-    @property
-    def alt(self) -> str:
-        """The picture in words, for readers that cannot see it."""
-        return ", ".join(self.lines)
-
-    @property
-    def base64(self) -> str:
-        """The picture as text, for a page that holds it."""
-        return base64.b64encode(self.png).decode("ascii")
 
 
 @dataclass(frozen=True)
@@ -149,18 +139,10 @@ def markdown(page: Page, folder: str) -> str:
 
 
 def _rendered(template: str, page: Page, **values: str) -> str:
-    import jinja2  # noqa: PLC0415
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("shels.report"),
-        autoescape=jinja2.select_autoescape(["html"]),  # Markdown escapes by its own filter
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.globals |= {"marked": marked, "runs": _runs, "details_title": DETAILS} | values
-    environment.filters["text"] = _plain
-    return environment.get_template(template).render(page=page)
+    environment = templates(trimmed=True)
+    environment.globals |= {"marked": marked, "runs": _runs}
+    environment.filters |= {"text": _plain, "base64": lambda png: base64.b64encode(png).decode("ascii")}
+    return environment.get_template(template).render(page=page, **values)
 
 
 def _plain(text: str) -> str:
@@ -205,8 +187,6 @@ def gallery(
 
 def thumbnail(image: NDArray[Any]) -> bytes:
     """Make a small PNG, its pixels kept square, of an image (channels, h, w), uint8 or float 0-1."""
-    from PIL import Image  # noqa: PLC0415
-
     pixels = image if image.dtype == np.uint8 else np.round(255 * image).astype(np.uint8)
     picture = Image.fromarray(
         pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0))

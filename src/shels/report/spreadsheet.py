@@ -29,13 +29,8 @@ def summary_csv(studies: Sequence[Study]) -> str:
     """Write a row for each experiment, method and measure: ours, the paper's figure, the difference."""
     columns = ["experiment", "method", "variant", "measure", "n", "mean", "sd", "ci95_low", "ci95_high"]
     columns += ["published_mean", "published_sd", "published_trials", "difference", "within_interval"]
-    rows = [
-        row
-        for _, group in every_group(studies)
-        for key in (*group.measures, *further_measures([group]))
-        if (row := _summary_row(group, key))
-    ]
-    return _csv(columns, rows)
+    keys = [(group, (*group.measures, *further_measures([group]))) for _, group in every_group(studies)]
+    return _csv(columns, [row for group, some in keys for key in some if (row := _summary_row(group, key))])
 
 
 def _trial_row(group: Group, result: TrialResult, keys: Sequence[str]) -> list[Any]:

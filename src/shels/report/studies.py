@@ -18,7 +18,7 @@ from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.methods import FAMILIES as METHOD_FAMILIES
 from shels.experiments.methods import METHODS
 from shels.experiments.published import TRIALS, Published, published
-from shels.experiments.statistics import Comparison, Summary, compare_measures, summary
+from shels.experiments.statistics import Comparison, Summary, compare_measures, summary_of
 from shels.experiments.trials import LEARNING_MEASURES, MEASURES, TrialResult, measures_of
 from shels.report.words import NOTHING, flat
 
@@ -62,7 +62,7 @@ class Group:
             return name
         return name + "".join(f", {key.rpartition('.')[2]} {value}" for key, value in self.variant)
 
-    @property
+    @cached_property
     def settings(self) -> dict[str, str]:
         """All settings by their whole names, as text."""
         return _settings(self.results[0])
@@ -88,8 +88,7 @@ class Group:
 
     def summary(self, measure: str) -> Summary | None:
         """Give mean and spread, or None where nothing was measured."""
-        values = self.values(measure)
-        return summary(values) if values else None
+        return summary_of(self.values(measure))
 
     def published(self, measure: str) -> Published | None:
         """Look up the paper's figure for it, where it has one."""
@@ -126,13 +125,17 @@ class Study:
 
     @cached_property
     def compared(self) -> dict[Group, dict[str, Comparison]]:
-        """The tests of each group against its reference, by measure."""
-        pairs = [(group, self.reference(group)) for group in self.groups]
-        return {
-            group: _tests(group, reference, paired=self.pairs(group))
-            for group, reference in pairs
-            if reference is not group
-        }
+        """The tests of each group against its reference, by measure; the reason where there can be none."""
+        tests = {}
+        for group in self.groups:
+            reference, keys = self.reference(group), group.measures
+            if reference is group:
+                continue
+            try:
+                tests[group] = compare_measures(group.results, reference.results, self.pairs(group), keys)
+            except DataError as error:
+                tests[group] = dict.fromkeys(keys, Comparison(0, reason=str(error)))
+        return tests
 
     @property
     def title(self) -> str:
@@ -170,8 +173,13 @@ class Study:
 
     @property
     def paired(self) -> bool:
-        """Whether trials with the same seed are compared with each other."""
-        return _paired(self.name, self.groups)
+        """Whether trials are compared in pairs: as the catalogue says, else where classes follow the seed."""
+        if self.name in CATALOGUE:
+            return CATALOGUE[self.name].paired
+        trials = [result.trial for group in self.groups for result in group.results]
+        seeds = {(trial.seed, trial.known, trial.novel) for trial in trials}
+        classes = {(trial.known, trial.novel) for trial in trials}
+        return len(classes) > 1 and len(seeds) == len({trial.seed for trial in trials})
 
     def pairs(self, group: Group) -> bool:
         """Whether a group is compared seed by seed: as its study is, or since it shares its networks."""
@@ -234,15 +242,13 @@ def _groups(results: Sequence[TrialResult]) -> tuple[Group, ...]:
         for name in {name for kind in kinds for name, _ in kind}
         if len({dict(kind).get(name) for kind in kinds}) > 1
     }
-    made = []
+    made, experiment = [], results[0].trial.experiment
     for method, kinds in by_method.items():
-        standard = [
-            kind for kind in kinds if not _differences(results[0].trial.experiment, method, dict(kind))
-        ]
-        for kind in sorted(kinds, key=lambda kind: (kind not in standard, list(kinds).index(kind))):
+        standard = [kind for kind in kinds if not _differences(experiment, method, dict(kind))]
+        for kind in [*standard, *(kind for kind in kinds if kind not in standard)]:
             variant = tuple(each for each in kind if each[0] in varied)
             alone = standard == [kind] and method in METHODS
-            made.append(Group(results[0].trial.experiment, method, variant, tuple(kinds[kind]), alone))
+            made.append(Group(experiment, method, variant, tuple(kinds[kind]), alone))
     return tuple(made)
 
 
@@ -253,38 +259,18 @@ def _differences(experiment: str, method: str, ours: Mapping[str, str]) -> dict[
     """
     if experiment not in CATALOGUE or method not in METHODS:
         return {}
-    theirs = flat(
-        to_dict(METHODS[method].settings(CATALOGUE[experiment].settings, CATALOGUE[experiment].known_data))
-    )
+    entry = CATALOGUE[experiment]
+    theirs = flat(to_dict(METHODS[method].settings(entry.settings, entry.known_data)))
     names = [name for name in {**ours, **theirs} if name not in (*_DATA, _WEIGHTS, _PRECISION)]
     pairs = {name: (ours.get(name, NOTHING), theirs.get(name, NOTHING)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _paired(name: str, groups: Sequence[Group]) -> bool:
-    """Whether trials are compared in pairs: as the catalogue says, else where classes follow the seed."""
-    if name in CATALOGUE:
-        return CATALOGUE[name].paired
-    trials = [result.trial for group in groups for result in group.results]
-    seeds = {(trial.seed, trial.known, trial.novel) for trial in trials}
-    classes = {(trial.known, trial.novel) for trial in trials}
-    return len(classes) > 1 and len(seeds) == len({trial.seed for trial in trials})
 
 
 def _same_network(one: Group, other: Group) -> bool:
     """Whether two methods use the same trained networks: they are then no independent samples."""
     if one.method not in METHODS or other.method not in METHODS:
         return False
-    if METHODS[one.method].loss is not METHODS[other.method].loss:
-        return False
-    first, second = (group.results[0].trial for group in (one, other))
-    parts = [(t.settings.network, t.settings.training, t.precision) for t in (first, second)]
-    return parts[0] == parts[1]
-
-
-def _tests(group: Group, reference: Group, *, paired: bool) -> dict[str, Comparison]:
-    """Test each measure; where the trials cannot be compared, give only the reason."""
-    try:
-        return compare_measures(group.results, reference.results, paired, group.measures)
-    except DataError as error:
-        return {measure: Comparison(0, reason=str(error)) for measure in group.measures}
+    trials = (one.results[0].trial, other.results[0].trial)
+    losses = [METHODS[t.method].loss for t in trials]
+    parts = [(t.settings.network, t.settings.training, t.precision) for t in trials]
+    return losses[0] is losses[1] and parts[0] == parts[1]

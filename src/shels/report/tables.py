@@ -9,7 +9,7 @@ from shels.experiments.published import TRIALS, Published, published
 from shels.experiments.statistics import Comparison, Summary, stars
 from shels.report.page import Cell, Mark, Table
 from shels.report.studies import BASELINE, Group, Study, every_group, further_measures, method_title
-from shels.report.words import count, figure, measure, p_value, spread
+from shels.report.words import count, figure, measure, p_value, prose, spread
 
 _NUMBERS = {4: "four", 5: "five"}
 
@@ -23,15 +23,14 @@ def overview(studies: Sequence[Study], caption: str) -> Table:
     found = [measure(key) for key in studies[0].measures]
     headings = (each.heading_in(learning=learning) + ", %" * each.percent for each in found)
     rows = [row for study in studies for row in _overview_rows(study)]
-    note = "Mean ± standard deviation over the trials."
-    if any(len(study.groups) > 1 for study in studies):
-        note += (
-            f" The best of our figures for the same data is bold{bounds_aside(studies)}. Stars: differs from "
-            "the first method's by a two-tailed t test after Holm's adjustment over the "
-            f"{_NUMBERS[len(found)]} measures, * p < 0.05, ** p < 0.01, *** p < 0.001; the trials are "
-            f"{_pairing(studies)}."
-        )
-    note += " Slanted: what the paper published." if any(map(_paper_rows, studies)) else ""
+    note = prose(
+        "overview_note",
+        compared=any(len(study.groups) > 1 for study in studies),
+        bounds_aside=bounds_aside(studies),
+        measures=_NUMBERS[len(found)],
+        kinds=_paired(studies),
+        published=any(map(_paper_rows, studies)),
+    )
     return Table(("Data", "Method", *headings, "Trials"), rows, caption, note, left=2, merged=True)
 
 
@@ -41,13 +40,8 @@ def against_published(studies: Sequence[Study], caption: str) -> Table | None:
     if not rows:
         return None
     columns = ("Data", "Measure", "Ours", "Published", "Difference", "Within mean ± sd?")
-    note = (
-        "Accuracies in per cent. Difference: our mean less the published one. Within: our mean lies between "
-        "the published mean less and plus the published standard deviation over its "
-        f"{TRIALS} trials. It says “as published, give or take what their trials gave or took”; it is no "
-        "test of equality."
-    )
-    return Table(columns, rows, caption, note + _contradictions(studies), left=2, merged=True)
+    note = prose("published_note", trials=TRIALS, contradictions=_contradictions(studies))
+    return Table(columns, rows, caption, note, left=2, merged=True)
 
 
 def statistics(studies: Sequence[Study]) -> Table | None:
@@ -64,18 +58,17 @@ def statistics(studies: Sequence[Study]) -> Table | None:
     return Table((*columns, "Effect", "n"), rows, "", _test_note(studies), left=2, merged=True)
 
 
-def further(studies: Sequence[Study], note: str) -> Table | None:
+def further(studies: Sequence[Study]) -> Table | None:
     """Give what was measured beyond the overview's, a column for each measure; None where nothing was."""
-    groups = every_group(studies)
-    keys = further_measures([group for _, group in groups])
+    keys = further_measures([group for _, group in every_group(studies)])
     if not keys:
         return None
     rows: list[list[Cell]] = []
-    for study, group in groups:
+    for study, group in every_group(studies):
         found = [(key, group.summary(key)) for key in keys]
-        cells = [None if each is None else spread(key, each) for key, each in found]
-        rows.append([study.short, group.title, *cells])
+        rows.append([study.short, group.title, *(spread(key, each) if each else None for key, each in found)])
     titles = (measure(key).title_in(learning=studies[0].learning) for key in keys)
+    note = prose("further_note", learning=studies[0].learning)
     return Table(("Data", "Method", *titles), rows, "", note, left=2, merged=True)
 
 
@@ -151,7 +144,7 @@ def _answer(ours: Summary, theirs: Published) -> Mark:
     return Mark(f"✗ {side}, {abs(ours.mean - theirs.mean) / theirs.sd:.1f} sd away", "no")
 
 
-def _contradictions(studies: Sequence[Study]) -> str:
+def _contradictions(studies: Sequence[Study]) -> list[str]:
     """Say where the paper does not agree with itself about these figures."""
     notes: dict[str, dict[str, str]] = {}
     for study, group in every_group(studies):
@@ -159,11 +152,10 @@ def _contradictions(studies: Sequence[Study]) -> str:
             name = measure(key).title
             notes.setdefault(theirs.note, {})[f"{study.short}, {name}"] = name
     notes.pop("", None)
-    remarks = [
+    return [
         f"{'; '.join(places if len(places) < 3 else sorted({*places.values()}))}: {note}."
         for note, places in notes.items()
     ]
-    return f" On the paper's own figures: {' '.join(remarks)}" if remarks else ""
 
 
 # Tests -------------------------------------------------------------------------------------------------
@@ -179,28 +171,17 @@ def _test_row(study: Study, group: Group, key: str, test: Comparison) -> list[Ce
 
 
 def _test_note(studies: Sequence[Study]) -> str:
-    first = "; ".join(dict.fromkeys(method_title(study.groups[0].method) for study in studies))
-    custom = "" if studies[0].learning else ", as in the paper"
-    note = (
-        f"Each method is compared with the first of its experiment ({first}), where settings vary with the "
-        "one that has the same. Difference: its mean less the first's, accuracies in points of per cent. t: "
-        f"Student's, two-tailed, {_pairing(studies)}, with its degrees of freedom. Holm p: adjusted over the "
-        f"{_NUMBERS[len(studies[0].measures)]} measures of an experiment{custom}. {_rank_test(studies)}: by "
-        "ranks, so that no outlier can sway. Effect: the difference in standard deviations (Cohen's dz of "
-        "pairs, else Hedges' g). n: pairs, or all trials."
-    )
     tests = [test for study in studies for found in study.compared.values() for test in found.values()]
-    reasons = dict.fromkeys(test.reason.partition(", got")[0] for test in tests if test.reason)
-    note += "".join(f" Where there is no test: {reason}." for reason in reasons)
-    left_out = max((test.left_out for test in tests), default=0)
-    return note + (f" At most {count(left_out, 'trial')} had no partner or no such measure." * bool(left_out))
-
-
-def _pairing(studies: Sequence[Study]) -> str:
-    kinds = _paired(studies)
-    if len(kinds) == 2:
-        return "paired where trials of one seed share their classes or their network, unpaired elsewhere"
-    return "paired by seed, since trials of one seed share their classes" if True in kinds else "unpaired"
+    return prose(
+        "tests_note",
+        first=dict.fromkeys(method_title(study.groups[0].method) for study in studies),
+        kinds=_paired(studies),
+        measures=_NUMBERS[len(studies[0].measures)],
+        learning=studies[0].learning,
+        rank_test=_rank_test(studies),
+        reasons=dict.fromkeys(test.reason.partition(", got")[0] for test in tests if test.reason),
+        left_out=max((test.left_out for test in tests), default=0),
+    )
 
 
 def _rank_test(studies: Sequence[Study]) -> str:

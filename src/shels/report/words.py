@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
+
+import jinja2
 
 from shels.detection.metrics import MEASURES, Measure
 
@@ -68,6 +72,30 @@ def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, str]:
         else:
             out[above + name] = NOTHING if value is None else str(value)
     return out
+
+
+def prose(name: str, /, **values: Any) -> str:
+    """Write a piece of text of templates/prose.txt, with these values in it, on one line.
+
+    >>> prose("few_trials", number=10, names=["digits (2)"])
+    "Fewer than 10 trials, the paper's number, stand behind digits (2)."
+    """
+    text = getattr(templates().get_template("prose.txt").module, name)(**values)
+    return re.sub(r"[ \n]+", " ", text).strip(" ")
+
+
+@cache
+def templates(*, trimmed: bool = False) -> jinja2.Environment:
+    """Open the folder of templates; HTML is escaped, other files are as they are."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("shels.report"),
+        autoescape=jinja2.select_autoescape(["html"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=trimmed,
+        lstrip_blocks=trimmed,
+    )
+    made.filters |= {"count": count, "percent": percent}
+    return made
 
 
 # Measures ----------------------------------------------------------------------------------------------

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from shels.report.breakdown import Order, Rates, in_order, rates
-from shels.report.colours import INK, PALETTE, colour
-from shels.report.drawing import WIDE, Figure, file_name, label, legend
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from shels.report.breakdown import DETECTION_ROLES, LEARNING_ROLES, Rates, in_order, rates
+from shels.report.drawing import INK, PALETTE, WIDE, Figure, colour, file_name, label, legend
 from shels.report.studies import Study
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
-_Part = tuple[str, str, Order | None]
-_DETECTION: dict[str, _Part] = {
-    "known classes: % accepted and right": ("per_class", "right", None),
-    "novel classes: % rejected": ("per_novel_class", "rejected", None),
-}
-_LEARNING: dict[str, _Part] = {
-    "first classes: % named rightly": ("per_class", "named", "known"),
-    "classes taken in: % named rightly": ("per_class", "named", "novel"),
-}
+from shels.report.words import prose
 
 
 def classes(study: Study) -> list[Figure]:
     """Draw an experiment's classes, a panel for each of the two roles that a class can have."""
-    parts = _LEARNING if study.learning else _DETECTION
+    roles = LEARNING_ROLES if study.learning else DETECTION_ROLES
     sides = {
-        title: {group.title: rates(group, *part) for group in study.groups} for title, part in parts.items()
+        role.panel: {group.title: rates(group, role.detail, role.main, role.order) for group in study.groups}
+        for role in roles
     }
     names = {
         title: in_order({name for table in found.values() for name in table})
@@ -47,13 +36,9 @@ def classes(study: Study) -> list[Figure]:
             axes.set_title(title)
         legend(canvas, columns=2)
 
-    caption = (
-        "Dots are means over the trials in which a class had that role, lines reach from the lowest trial to "
-        "the highest."
-    )
     size = (WIDE, max(12 + 5 * len(study.groups), 16) * rows + 90 + 20 * ((len(study.groups) + 1) // 2))
     alt = f"{study.short}: the share of each class's samples that was decided rightly, by method."
-    return [Figure(file_name("classes", study.name), draw, size, alt, caption)]
+    return [Figure(file_name("classes", study.name), draw, size, alt, prose("classes_caption"))]
 
 
 def _dots(axes: Axes, found: Mapping[str, Rates], names: Sequence[str]) -> None:

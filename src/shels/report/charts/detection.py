@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure as Canvas
+from matplotlib.patches import Patch
 
 from shels.experiments.published import Published, published
 from shels.experiments.statistics import Summary
 from shels.experiments.trials import MEASURES
-from shels.report.colours import INK, KNOWN, PALETTE, QUIET, colour
-from shels.report.drawing import WIDE, Figure, label, legend, panels
+from shels.report.drawing import INK, KNOWN, PALETTE, QUIET, WIDE, Figure, colour, label, legend, panels
 from shels.report.studies import BASELINE, FAMILIES, Group, Study, method_title
 from shels.report.tables import significance
-from shels.report.words import measure
+from shels.report.words import measure, prose
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
+Drawing: TypeAlias = tuple[Callable[["Canvas"], None], int]
+"""What draws a chart, and how high it is."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +35,29 @@ class Series:
 
     def of(self, study: Study) -> dict[str, Summary | Published]:
         """Look up its figures in a study; none where it has none there."""
-        if not self.ours:
-            found = {key: published(study.name, self.method, key) for key in MEASURES}
-            return {key: each for key, each in found.items() if each is not None}
         group = self.group(study)
-        summaries = {key: group.summary(key) for key in MEASURES} if group else {}
-        return {key: each for key, each in summaries.items() if each is not None}
+        if self.ours and group is None:
+            return {}
+        found = {
+            key: group.summary(key) if group else published(study.name, self.method, key) for key in MEASURES
+        }
+        return {key: each for key, each in found.items() if each is not None}
 
     def group(self, study: Study) -> Group | None:
-        """Find the group that it shows of a study."""
+        """Find the group of ours that it shows of a study."""
         return next((each for each in study.groups if self.ours and each.title == self.title), None)
 
 
 def overview(studies: Sequence[Study]) -> list[Figure]:
     """Draw every method's means: as bars where there are colours for all, else as dots in rows."""
     series = _series_of(studies)
-    return [(_bars if len(series) <= len(PALETTE) else _dots)(studies, series)]
+    many = len(series) > len(PALETTE)
+    draw, height = (_dots if many else _bars)(studies, series)
+    title = f"Novelty detection {FAMILIES[studies[0].family][1]}"
+    alt = f"{title}: a {'dot' if many else 'bar'} for each measure and method, with its standard deviation."
+    published, compared = not all(each.ours for each in series), any(study.compared for study in studies)
+    caption = prose("detection_caption", many=many, title=title, published=published, compared=compared)
+    return [Figure(f"detection-{studies[0].family}", draw, (WIDE, height), alt, caption)]
 
 
 def _series_of(studies: Sequence[Study]) -> list[Series]:
@@ -65,14 +74,10 @@ def _series_of(studies: Sequence[Study]) -> list[Series]:
     return [each for each in made if any(each.of(study) for study in studies)]
 
 
-def _title(studies: Sequence[Study]) -> str:
-    return f"Novelty detection {FAMILIES[studies[0].family][1]}"
-
-
 # Few methods: bars -------------------------------------------------------------------------------------
 
 
-def _bars(studies: Sequence[Study], series: Sequence[Series]) -> Figure:
+def _bars(studies: Sequence[Study], series: Sequence[Series]) -> Drawing:
     across = min(len(studies), 2)
 
     def draw(canvas: Canvas) -> None:
@@ -80,16 +85,7 @@ def _bars(studies: Sequence[Study], series: Sequence[Series]) -> Figure:
             _bar_panel(axes, study, series)
         _bar_legend(canvas, series)
 
-    caption = f"{_title(studies)}: mean and standard deviation over the trials."
-    if not all(each.ours for each in series):
-        caption += (
-            " Pale bars with an outline are what the paper published (its Figures 5 and 6, Tables 1 and 2)."
-        )
-    if any(study.compared for study in studies):
-        caption += " Stars: such a bar differs from the first method's (t test, adjusted by Holm)."
-    size = (WIDE, 205 * -(-len(studies) // across) + 20 * (1 + len(series) // 2) + 20)
-    alt = f"{_title(studies)}: a bar for each measure and method, with its standard deviation."
-    return Figure(f"detection-{studies[0].family}", draw, size, alt, caption)
+    return draw, 205 * -(-len(studies) // across) + 20 * (1 + len(series) // 2) + 20
 
 
 def _bar_panel(axes: Axes, study: Study, series: Sequence[Series]) -> None:
@@ -112,10 +108,10 @@ def _bar_panel(axes: Axes, study: Study, series: Sequence[Series]) -> None:
 
 def _bar(axes: Axes, at: float, width: float, found: Summary | Published, series: Series) -> None:
     if series.ours:
-        axes.bar(at, found.mean, color=series.colour, width=0.9 * width)
+        axes.bar(at, found.mean, width=0.9 * width, color=series.colour)
     else:
-        outline: dict[str, Any] = {"edgecolor": series.colour, "linewidth": 1, "width": 0.8 * width}
-        axes.bar(at, found.mean, color=_pale(series.colour), **outline)
+        style: dict[str, Any] = {"color": _pale(series.colour), "edgecolor": series.colour, "linewidth": 1}
+        axes.bar(at, found.mean, width=0.8 * width, **style)
     if found.sd is not None:
         line: dict[str, Any] = {"elinewidth": 1, "capsize": 1.6, "capthick": 1}
         shade = INK if series.ours else series.colour
@@ -123,27 +119,22 @@ def _bar(axes: Axes, at: float, width: float, found: Summary | Published, series
 
 
 def _pale(name: str) -> tuple[float, float, float]:
-    from matplotlib.colors import to_rgb  # noqa: PLC0415
-
     red, green, blue = (0.2 * each + 0.8 for each in to_rgb(name))
     return red, green, blue
 
 
 def _bar_legend(canvas: Canvas, series: Sequence[Series]) -> None:
-    from matplotlib.patches import Patch  # noqa: PLC0415
-
-    fills = [each.colour if each.ours else _pale(each.colour) for each in series]
-    entries = {
-        label(each.title, 48): Patch(facecolor=fill, edgecolor=each.colour)
-        for each, fill in zip(series, fills, strict=True)
-    }
+    entries = {}
+    for each in series:
+        fill = each.colour if each.ours else _pale(each.colour)
+        entries[label(each.title, 48)] = Patch(facecolor=fill, edgecolor=each.colour)
     legend(canvas, entries, columns=2)
 
 
 # Many methods: dots ------------------------------------------------------------------------------------
 
 
-def _dots(studies: Sequence[Study], series: Sequence[Series]) -> Figure:
+def _dots(studies: Sequence[Study], series: Sequence[Series]) -> Drawing:
     """Draw a row of panels for each experiment, a panel for each measure, a line for each method."""
     drawn = [(study, [each for each in series if each.of(study)]) for study in studies]
 
@@ -156,12 +147,7 @@ def _dots(studies: Sequence[Study], series: Sequence[Series]) -> Figure:
             row[0].set_title(label(study.short, 40), color=INK)
             row[0].invert_yaxis()
 
-    caption = f"{_title(studies)}: mean and standard deviation over the trials."
-    caption += " The line is the first method's mean."
-    caption += "" if all(each.ours for each in series) else " Hollow: what the paper published."
-    size = (WIDE, 17 * sum(len(present) for _, present in drawn) + 60 * len(studies) + 20)
-    alt = f"{_title(studies)}: a dot for each measure and method, with its standard deviation."
-    return Figure(f"detection-{studies[0].family}", draw, size, alt, caption)
+    return draw, 17 * sum(len(present) for _, present in drawn) + 60 * len(studies) + 20
 
 
 def _dot_panel(axes: Axes, study: Study, series: Sequence[Series], key: str) -> None:

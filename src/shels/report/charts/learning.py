@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
 
 from shels.experiments.statistics import Summary
 from shels.report.breakdown import stages
-from shels.report.colours import INK, KNOWN, PALETTE, QUIET, colour
-from shels.report.drawing import WIDE, Figure, file_name, label, legend, panels
+from shels.report.drawing import (
+    INK,
+    KNOWN,
+    PALETTE,
+    QUIET,
+    WIDE,
+    Figure,
+    colour,
+    file_name,
+    label,
+    legend,
+    panels,
+)
 from shels.report.studies import Study
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
+from shels.report.words import prose
 
 Curve: TypeAlias = dict[int, Summary]
 """Accuracy over all classes known, by their number."""
@@ -48,8 +59,6 @@ def _together(found: Mapping[Study, Mapping[str, Curve]], titles: Sequence[str])
     across = len(found) if len(found) <= 3 else 2
 
     def draw(canvas: Canvas) -> None:
-        from matplotlib.lines import Line2D  # noqa: PLC0415
-
         axes_of = panels(canvas, len(found), across, sharey=True)
         for axes, (study, drawn) in zip(axes_of, found.items(), strict=True):
             for title, curve in reversed([*drawn.items()]):  # the first method lies on top
@@ -60,13 +69,9 @@ def _together(found: Mapping[Study, Mapping[str, Curve]], titles: Sequence[str])
         lines = [Line2D([], [], color=colour(place), linewidth=1.8) for place in range(len(titles))]
         legend(canvas, dict(zip((label(title, 48) for title in titles), lines, strict=True)))
 
-    caption = (
-        "Per cent of test samples of all known classes that are named rightly, nothing rejected: mean over "
-        "the trials, in a band of one standard deviation to both sides."
-    )
     size = (WIDE, 250 * -(-len(found) // across) + 20 * (1 + (len(titles) - 1) // 3))
     alt = "Learning class by class: accuracy over all known classes as their number grows, by method."
-    return Figure("learning-incremental", draw, size, alt, caption)
+    return Figure("learning-incremental", draw, size, alt, prose("curves_caption"))
 
 
 def _panel_each(study: Study, drawn: Mapping[str, Curve]) -> Figure:
@@ -83,11 +88,7 @@ def _panel_each(study: Study, drawn: Mapping[str, Curve]) -> Figure:
         canvas.suptitle(label(study.short, 60), x=0.005, ha="left", fontsize=12, fontweight="bold")
         canvas.supxlabel("known classes", fontsize=11, color=QUIET)
 
-    caption = (
-        f"{study.short}: per cent of test samples of all known classes that are named rightly, nothing "
-        "rejected. A panel for each method: mean over the trials in a band of one standard deviation to both "
-        "sides, the means of all others behind it. The number is the mean at the end."
-    )
+    caption = prose("curve_panels_caption", data=study.short)
     size = (WIDE, 128 * -(-len(drawn) // _ACROSS) + 55)
     alt = f"{study.short}, learning class by class: accuracy as classes are added, a panel for each method."
     return Figure(file_name("learning", study.name), draw, size, alt, caption)

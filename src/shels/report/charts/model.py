@@ -7,20 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score, roc_curve
 
 from shels.report.charts.networks import matrices
-from shels.report.colours import DASHED, INK, KNOWN, NOVEL, QUIET, REJECTED, WRONG
-from shels.report.drawing import NARROW, Figure, label, legend
+from shels.report.drawing import (
+    DASHED,
+    INK,
+    KNOWN,
+    NARROW,
+    NOVEL,
+    QUIET,
+    REJECTED,
+    WRONG,
+    Figure,
+    label,
+    legend,
+)
 from shels.report.evaluation import Evaluation
-from shels.report.words import percent
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
+from shels.report.words import percent, prose
 
 Array = NDArray[Any]
 
@@ -53,17 +63,11 @@ def margins(shown: Evaluation) -> list[Figure]:
         legend(canvas, {f"{name} ({len(values):,})": shade for name, (values, shade) in sides.items()})
 
     alt = f"Histogram of score less threshold of {' and '.join(sides)} samples."
-    caption = (
-        "How far each sample scores above (accepted) or below (judged novel) the threshold of the "
-        "class it is given. The outermost bars collect what lies beyond them."
-    )
-    return [Figure("margins", draw, (NARROW, 330), alt, caption, NARROW)]
+    return [Figure("margins", draw, (NARROW, 330), alt, prose("margins_caption"), NARROW)]
 
 
 def roc(shown: Evaluation) -> list[Figure]:
     """Draw the ROC curve of the scores: what any one threshold could reach, and what the learner's do."""
-    from sklearn.metrics import roc_auc_score, roc_curve  # noqa: PLC0415
-
     if shown.novel is None:
         return []
     known, novel = shown.known, shown.novel
@@ -86,11 +90,7 @@ def roc(shown: Evaluation) -> list[Figure]:
         legend(canvas)
 
     alt = f"ROC curve of known against novel samples, AUROC {auroc:.3f}."
-    caption = (
-        "The trade at every possible threshold on the score alone. AUROC is the chance that a known "
-        "sample scores higher than a novel one: 1 is perfect, 0.5 a coin."
-    )
-    return [Figure("roc", draw, (NARROW, 330), alt, caption, NARROW)]
+    return [Figure("roc", draw, (NARROW, 330), alt, prose("roc_caption"), NARROW)]
 
 
 def _bins(values: Array) -> Array:
@@ -103,9 +103,8 @@ def _bins(values: Array) -> Array:
 
 
 def _mark(axes: Axes, x: float, y: float, name: str = "") -> None:
-    dot = axes.plot([x], [y], "o", color=NOVEL, markeredgecolor=INK, markersize=8, clip_on=False)[0]
-    if name:
-        dot.set_label(name)
+    style: dict[str, Any] = {"label": name} if name else {}
+    axes.plot([x], [y], "o", color=NOVEL, markeredgecolor=INK, markersize=8, clip_on=False, **style)
 
 
 # Class by class ----------------------------------------------------------------------------------------
@@ -134,17 +133,11 @@ def class_bars(shown: Evaluation) -> list[Figure]:
         words["novel and rejected"] = NOVEL
     alt = "Bars by class: samples accepted and right, accepted but wrong, and rejected."
     caption = "What became of the samples of each class; the number is the share decided rightly."
-    return [bars("classes", groups, words, alt=alt, caption=caption, columns=2)]
+    return [bars("classes", groups, words, alt, caption, columns=2)]
 
 
 def bars(
-    name: str,
-    groups: Sequence[ClassBars],
-    words: Mapping[str, str],
-    *,
-    alt: str,
-    caption: str,
-    columns: int = 3,
+    name: str, groups: Sequence[ClassBars], words: Mapping[str, str], alt: str, caption: str, columns: int = 3
 ) -> Figure:
     """Draw groups of classes below each other, a bar for each class. words: what each colour means."""
 

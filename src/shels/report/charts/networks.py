@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
 
 from shels.experiments.trials import TrialResult
-from shels.report.colours import INK, KNOWN, colour
-from shels.report.drawing import NARROW, WIDE, Figure, file_name, label, legend, panels
+from shels.report.drawing import INK, KNOWN, NARROW, WIDE, Figure, colour, file_name, label, legend, panels
 from shels.report.studies import EXCLUSIVITY, Study
-from shels.report.words import comma
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
+from shels.report.words import comma, prose
 
 Array = NDArray[Any]
 
@@ -65,9 +63,7 @@ def training(study: Study) -> list[Figure]:
             axes.locator_params(axis="x", integer=True)
         legend(canvas, columns=columns)
 
-    caption = (
-        "Thin lines are trials, the thick one is their mean. Methods that train alike share their networks."
-    )
+    caption = prose("training_caption")
     alt = f"Training curves of {study.short}: loss and accuracy on held-out samples by epoch."
     size = (WIDE, 250 + 20 * (1 + (len(trained) - 1) // columns))
     return [Figure(file_name("training", study.name), draw, size, alt, caption)]
@@ -135,8 +131,6 @@ def matrices(
 
 def _matrix(axes: Axes, matrix: Array, names: Sequence[str], most_named: int) -> None:
     """Draw one matrix without its diagonal; of many classes only some are named beside it."""
-    from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415
-
     shades = LinearSegmentedColormap.from_list("exclusivity", ["#f3f6f8", KNOWN])
     values = np.where(np.eye(len(matrix), dtype=bool), np.nan, matrix)
     axes.pcolormesh(values, cmap=shades, vmin=0, vmax=1, edgecolors="white", linewidth=0.8)

@@ -5,22 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from shels.agent.evaluation import Accuracy, EvaluatedBatch, EvaluatedRun
 from shels.data.arrays import sorted_classes
 from shels.report.charts.model import ClassBars, bars
-from shels.report.colours import DASHED, INK, KNOWN, LEARNED, NOVEL, NOVEL_LINE, QUIET, WRONG
-from shels.report.drawing import WIDE, Figure, label, legend
-from shels.report.words import comma
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
+from shels.report.drawing import (
+    DASHED,
+    INK,
+    KNOWN,
+    LEARNED,
+    NOVEL,
+    NOVEL_LINE,
+    QUIET,
+    WIDE,
+    WRONG,
+    Figure,
+    label,
+    legend,
+)
+from shels.report.words import comma, prose
 
 _PHASES = {"known": "classes met before", "novel": "a new class appears", "learning": "learning"}
 _TINTS = {"known": "#e6f0f7", "novel": "#fdeecb", "learning": "#cdebe0"}
@@ -86,11 +97,9 @@ def final_bars(course: EvaluatedRun) -> list[Figure]:
         right = np.array([course.right[name] for name in names])
         parts = ((right, NOVEL if names is later else KNOWN), (1 - right, WRONG))
         groups.append(ClassBars(f"classes {when}: share named rightly", [*map(str, names)], parts))
-    caption = (
-        "Each class's test samples at the end, named as one of all classes known by then, none rejected."
-    )
+    caption = prose("end_caption")
     alt = "Bars by class: the share of test samples named rightly at the end."
-    return [bars("end", [group for group in groups if group.names], words, alt=alt, caption=caption)]
+    return [bars("end", [group for group in groups if group.names], words, alt, caption)]
 
 
 def _timeline(name: str, found: Sequence[Moment], alt: str) -> Figure:
@@ -109,15 +118,7 @@ def _timeline(name: str, found: Sequence[Moment], alt: str) -> Figure:
         axes_of[-1].tick_params(axis="x", length=0)
         _legend(canvas, {moment.phase for moment in found}, measured=measured)
 
-    caption = (
-        "How much of each batch was judged novel. From the dashed line on it is an alarm; the line depends "
-        "on the size of the batch."
-    )
-    if measured:
-        caption += (
-            " Below it, how many test images of all classes met so far are named rightly, and how many of "
-            "the newest class: both fall when a new class comes and rise when it is learned."
-        )
+    caption = prose("timeline_caption", measured=measured)
     return Figure(name, draw, (WIDE, 500 if measured else 260), alt, caption)
 
 
@@ -159,9 +160,8 @@ def _accuracy(axes: Axes, found: Sequence[Moment]) -> None:
     axes.plot([p for p, _ in measured], [100 * each.overall for _, each in measured], color=KNOWN, **style)
     newest = [(place, each.newest, str(each.name)) for place, each in measured if each.newest is not None]
     for name in dict.fromkeys(name for _, _, name in newest):
-        places, values = zip(
-            *((place, 100 * value) for place, value, of in newest if of == name), strict=True
-        )
+        points = [(place, 100 * value) for place, value, of in newest if of == name]
+        places, values = zip(*points, strict=True)
         axes.plot(places, values, color=NOVEL_LINE, linestyle=DASHED, **style)
         axes.text(places[0] - 0.3, values[0] + 4, label(name, 12), ha="right", color=NOVEL_LINE)
     axes.set(ylim=(0, 104), yticks=range(0, 101, 25))
@@ -169,14 +169,8 @@ def _accuracy(axes: Axes, found: Sequence[Moment]) -> None:
 
 
 def _legend(canvas: Canvas, phases: set[str], *, measured: bool) -> None:
-    from matplotlib.lines import Line2D  # noqa: PLC0415
-    from matplotlib.patches import Patch  # noqa: PLC0415
-
-    entries: list[tuple[str, Artist]] = [
-        (words, Patch(facecolor=_TINTS[name], edgecolor=_EDGES[name]))
-        for name, words in _PHASES.items()
-        if name in phases
-    ]
+    patches = {name: Patch(facecolor=_TINTS[name], edgecolor=_EDGES[name]) for name in _PHASES}
+    entries: list[tuple[str, Artist]] = [(_PHASES[name], patches[name]) for name in _PHASES if name in phases]
     if measured:  # columns are filled one after the other: so these stand below the phases
         line: dict[str, Any] = {"marker": "o", "linewidth": 2}
         newest = Line2D([], [], color=NOVEL_LINE, linestyle=DASHED, **line)
