@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-<<<<<<< HEAD
-from shels.agent.alarm import AlarmRule, PresetShare
 from shels.agent.evaluation import EvaluatedBatch, EvaluatedRun, Group
-=======
-from shels.agent.measured import Course, Group, Step
->>>>>>> s3
 from shels.data.samples import Samples
 from shels.files import write_whole
 from shels.learner.learner import Learner
@@ -76,43 +71,7 @@ def _facts(course: EvaluatedRun) -> list[tuple[str, str]]:
     return facts
 
 
-<<<<<<< HEAD
-def _batches(course: EvaluatedRun, learner: Learner) -> list[Block]:
-    watched = (
-        f"The agent was shown {count(len(course.steps), 'batch')} of test images. It was told neither what "
-        "they held nor where anything new began; it judged each image by itself, known or novel. Some images "
-        "of known classes are always taken for novel, so a batch raises an alarm only where there are more "
-        f"than that. {_alarm_rule(course.rule)}"
-    )
-    learned = (
-        "After an alarm the agent sorts out what is new and asks for more of it. Here it was given the "
-        f"training images of that class and its name. It learns them {_way(learner)}, and goes on watching."
-    )
-    return [watched, learned, *charts.drawn(charts.RUN, "batches", course), _table(course)]
-
-
-def _way(learner: Learner) -> str:
-    """Say how a class is learned: by training or not, and with what of the classes before."""
-    method = method_of(learner.settings.accommodation)
-    single = "in a single pass, without a training step"
-    how = single if method.frozen_features else "by training the network"
-    kept = "with images that it kept" if method.stores == "old data" else "without any image"
-    return f"{how} and {kept} of the classes before"
-
-
-def _alarm_rule(rule: AlarmRule) -> str:
-    if isinstance(rule, PresetShare):
-        return f"The line was drawn beforehand: more than {percent(rule.share, 0)} of the batch."
-    return (
-        "The line is drawn by the images that were held out of the training: if new images are like them, a "
-        f"batch of known classes alone reaches it once in {round(1 / rule.probability):,} times at most."
-    )
-
-
 def _table(course: EvaluatedRun) -> Table:
-=======
-def _table(course: Course) -> Table:
->>>>>>> s3
     columns = ("Batch", "Held", "Images", "Judged novel", "Alarm from", "Alarm", "Learned", "From", "Time")
     return Table(columns, [row for number, step in enumerate(course.steps, 1) for row in _rows(number, step)])
 
@@ -164,35 +123,11 @@ def _gallery(number: int, step: EvaluatedBatch) -> Gallery:
     return gallery(title, note, step.batch.inputs, positions, lambda place: (str(step.labels[place]),))
 
 
-<<<<<<< HEAD
-def _end(course: EvaluatedRun) -> list[Block]:
-    words = (
-        f"Of all test images {percent(course.accuracy)} are named rightly where none is rejected. With "
-        f"rejection, {percent(course.accepted_and_right)} are accepted and named rightly: that is the price "
-        "of staying able to notice the next class."
-    )
-    if course.missed:
-        words += f" What was never found ({comma(course.missed)}) counts as wrong throughout."
-    return [words, *charts.drawn(charts.RUN, "end", course)]
-
-
 # Without help -------------------------------------------------------------------------------------------
 
 
 def _alone(course: EvaluatedRun) -> list[Block]:
-    words = (
-        f"The same first learner, on its own, in a harder world: {count(len(course.steps), 'batch')}, each a "
-        "mix; new classes appear at random times among known ones, two of them at once. Nobody answers, so "
-        "it divides what looks new into groups and learns each from the very images that it saw, under a "
-        "name of its own, until a person gives it a better one."
-    )
-=======
-# Without help -------------------------------------------------------------------------------------------
-
-
-def _alone(course: Course) -> list[Block]:
     words = prose("alone", batches=len(course.steps))
->>>>>>> s3
     blocks: list[Block] = [words, *charts.drawn(charts.RUN, "batches without help", course)]
     rows: list[list[Cell]] = [
         [str(group.name), str(number), group.seen, str(group.truth), group.purity]
@@ -202,20 +137,4 @@ def _alone(course: Course) -> list[Block]:
     if not rows:
         return [*blocks, "It found no group that it could have learned."]
     table = Table(("Learned as", "Batch", "From images", "Mostly", "Of that class"), rows)
-<<<<<<< HEAD
-    return [*blocks, table, _final_words(course)]
-
-
-def _final_words(course: EvaluatedRun) -> str:
-    if course.missed:
-        end = f"No group stands for {comma(course.missed)}, which counts as wrong here. "
-    else:
-        end = "Every new class has a group. "
-    false = f"False alarms: {course.false_alarms}. " if course.false_alarms else ""
-    return (
-        f"{end}{false}Once a person has named each group after the class that it mostly shows, "
-        f"{percent(course.accuracy)} of the test images that it did not learn from are named rightly."
-    )
-=======
     return [*blocks, table, prose("alone_end", course=course)]
->>>>>>> s3
