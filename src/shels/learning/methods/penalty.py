@@ -52,8 +52,9 @@ def penalty_loss(network: Network, training: TrainingSettings, beta: float) -> L
     layers = weight_layers(network)
 
     def loss(params: Params, batch: Batch, state: State) -> Tensor:
-        costs = change_penalty(params, under("before/", state), under("importance/", state), layers)
-        return first(params, batch, state) + beta * costs
+        total = first(params, batch, state)  # comes first: gradients are added up in the order of the terms
+        changes = change_penalty(params, under("before/", state), under("importance/", state), layers)
+        return total + beta * changes
 
     return loss
 
