@@ -15,8 +15,9 @@ from shels.data.sources import load_named
 from shels.detection.protocol import Labelled
 from shels.learner.learner import Learner
 from shels.learner.pairing import detector_beside, paired
-from shels.learning.registry import LEARNERS
-from shels.report import open_world, trained
+from shels.learning.registry import LEARNERS, method_of
+from shels.report import trained
+from shels.report.words import prose
 from tests.cli.commands import contents, done, fails, shels
 
 TRAIN = ["train", "digits", "--known", "0,1,2", "--device", "cpu", "--steps", 40, "--learning-rate", 0.003]
@@ -230,4 +231,5 @@ def _part(learner):
     ],
 )
 def test_a_page_says_how_a_class_is_learned(learner, name, said):
-    assert open_world._way(replace(learner, settings=paired(learner.settings, name))) == said
+    method = method_of(paired(learner.settings, name).accommodation)
+    assert f"It learns them {said}, and goes on watching." in prose("helped", method=method)

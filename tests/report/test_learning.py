@@ -300,4 +300,4 @@ def test_every_text_that_the_pages_ask_for_stands_in_the_template_and_no_other()
     used = {*re.findall(r'prose\(\s*"(\w+)"', source), *re.findall(r'"(decision_by_\w+)"', source)}
     used |= {"detection_measures", "learning_measures"}
     written = (Path(report.__file__).parent / "templates/prose.txt").read_text()
-    assert {*re.findall(r"macro (\w+)", written)} == used | {"listed", "pairing", "weakest"}
+    assert {*re.findall(r"{% macro (\w+)", written)} == used | {"listed", "pairing", "weakest"}

@@ -30,9 +30,9 @@ class Experiment:
     known_data: str
     novel_data: str
     settings: Settings
+    task: Task = "detection"
     known_count: int | None = None
     novel_count: int | None = None
-    task: Task = "detection"
 
     @property
     def paired(self) -> bool:
@@ -96,7 +96,7 @@ def _changed(settings: Settings, epochs: int | None, weights: str | None) -> Set
 def _within(name: str, known_count: int, note: str = "") -> Experiment:
     classes = named_set(name).class_count
     title = f"{_SHORT[name]}: {known_count} of {classes} classes known, the others novel{note}"
-    return Experiment(f"within/{name}", title, name, name, _SETTINGS[name], known_count)
+    return Experiment(f"within/{name}", title, name, name, _SETTINGS[name], known_count=known_count)
 
 
 def _across(known: str, novel: str) -> Experiment:
@@ -107,9 +107,8 @@ def _across(known: str, novel: str) -> Experiment:
 
 def _incremental(name: str, known: int, novel: int, note: str = "") -> Experiment:
     title = f"{_SHORT[name]}: {known} classes known, {novel} more learned one by one{note}"
-    return Experiment(
-        f"incremental/{name}", title, name, name, _SETTINGS[name], known, novel, task="learning"
-    )
+    settings = _SETTINGS[name]
+    return Experiment(f"incremental/{name}", title, name, name, settings, "learning", known, novel)
 
 
 _PAPER_SETS = {"mnist": "MNIST", "fmnist": "FMNIST", "svhn": "SVHN", "cifar10": "CIFAR10", "gtsrb": "GTSRB"}
