@@ -19,10 +19,11 @@ from shels.agent import events
 from shels.agent.events import Event
 from shels.agent.home import Home
 from shels.agent.journal import Journal, Plan, ProposedClass, damaged_plan
-from shels.agent.observation import AgentSettings, observe, propose, rows_of
+from shels.agent.observation import AgentSettings, observe, propose
 from shels.agent.versioned import VersionedLearner
 from shels.data.samples import Label
 from shels.data.streams import StreamBatch
+from shels.detection.protocol import rows_of
 from shels.errors import AccommodationError, DataError, SettingsError, TrainingError
 from shels.learner.changes import LEAST_IMAGES
 from shels.learner.learner import Learner

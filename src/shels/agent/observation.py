@@ -11,6 +11,7 @@ from torch import Tensor
 from shels.agent.alarm import AlarmRule, FalseAlarmRate, alarm_count
 from shels.agent.separation import SeparationSettings, separate
 from shels.detection.drift import Drift, drift_of
+from shels.detection.protocol import rows_of
 from shels.detection.rules import designed_rejection
 from shels.learner.learner import Learner
 from shels.model.networks import Views
@@ -131,8 +132,3 @@ def observed(learner: Learner, inputs: Tensor, settings: AgentSettings | None = 
         "threshold": seen.facts["threshold"],
         "groups": groups.numpy(),
     }
-
-
-def rows_of(features: Views, rows: Tensor) -> Views:
-    """Return the features of some rows: marks or positions, (n,)."""
-    return Views(*(each[rows.to(each.device)] for each in features))

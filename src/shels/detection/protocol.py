@@ -176,7 +176,7 @@ class Detector(ABC):
 
 
 def rows_of(features: Views, index: Tensor) -> Views:
-    """Keep the features of some samples, by marks (n,) or places."""
+    """Keep the features of some samples, by marks (n,) or places, wherever those lie."""
     return Views(*(rows[index.to(rows.device)] for rows in features))
 
 
