@@ -35,6 +35,9 @@ class Replay:
         self._recorded: dict[Any, tuple[torch.cuda.CUDAGraph, Tensors, Tensors]] = {}
         self._lock = Lock()  # recordings share their room; what is queued in turn runs in turn
 
+    def __reduce__(self) -> tuple[type[Replay], tuple[Callable[..., Tensors]]]:
+        return Replay, (self.work,)  # recordings stay with their process
+
     @torch.no_grad()
     def __call__(self, *inputs: Tensor) -> Tensors:
         """Compute, or replay."""
