@@ -18,6 +18,7 @@ from shels.agent.observation import AgentSettings, ProposalSettings, false_alarm
 from shels.agent.oracle import Oracle, Truths
 from shels.config import AcceptShare, MeanMinusSd, Penalty
 from shels.data.streams import StreamBatch, paper_stream
+from shels.errors import ModelFileError
 from shels.training import Progress
 
 KNOWN, NOVEL = (0, 1, 2, 3), (6, 7)
@@ -42,7 +43,7 @@ def kinds(events):
     return [event.kind for event in events]
 
 
-def told(events):
+def facts_of(events):
     """What events say, less how long it took."""
     return [(e.kind, e.batch, {k: v for k, v in e.facts.items() if k != "seconds"}) for e in events]
 
@@ -361,7 +362,7 @@ def test_a_stop_after_any_batch_changes_nothing(learner, data, tmp_path, uninter
         events = list(with_oracle(learner, data, home=home).run(batches[:stop]))
         again = with_oracle(home.load("cpu"), data, home=home)
         events += again.run(batches)
-        assert told(events) == told(uninterrupted[0])
+        assert facts_of(events) == facts_of(uninterrupted[0])
         assert same_knowledge(again.learner, uninterrupted[1], data.test.inputs)
 
 
@@ -409,6 +410,16 @@ def test_images_of_a_batch_that_is_done_are_not_left_behind(learner, data, home)
     assert home.buffered() == {}
 
 
+def test_a_plan_whose_images_were_deleted_is_refused_with_what_to_do(learner, data, home):
+    batch = StreamBatch("b", of(data.test, 6))
+    for event in with_oracle(learner, data, home=home).run([batch]):
+        if event.kind == "accommodating":
+            break
+    home.clear(home.buffered())
+    with pytest.raises(ModelFileError, match=r"batch\.json is damaged \(the images .*; delete it to"):
+        list(with_oracle(home.load("cpu"), data, home=home).run([batch]))
+
+
 def test_batches_that_are_done_are_passed_over(data, uninterrupted):
     home = uninterrupted[2]
     before = len(home.events())
@@ -419,7 +430,7 @@ def test_batches_that_are_done_are_passed_over(data, uninterrupted):
 def test_without_a_home_a_batch_is_observed_each_time(learner, digits):
     agent = OpenWorldAgent(learner)
     batch = StreamBatch("b", digits[1].inputs)
-    assert told(agent.run([batch])) == told(agent.run([batch]))
+    assert facts_of(agent.run([batch])) == facts_of(agent.run([batch]))
 
 
 def test_every_event_is_in_the_log_before_it_is_given(learner, data, home):
