@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -16,9 +17,10 @@ from shels.agent.events import Event
 from shels.agent.home import Home
 from shels.agent.observation import AgentSettings, ProposalSettings, false_alarms, observe, observed
 from shels.agent.oracle import Oracle, Truths
+from shels.agent.stream_run import StreamSpec, open_stream
 from shels.config import AcceptShare, MeanMinusSd, Penalty
 from shels.data.streams import StreamBatch, paper_stream
-from shels.errors import ModelFileError
+from shels.errors import DataError, ModelFileError
 from shels.training import Progress
 
 KNOWN, NOVEL = (0, 1, 2, 3), (6, 7)
@@ -420,6 +422,20 @@ def test_a_plan_whose_images_were_deleted_is_refused_with_what_to_do(learner, da
         list(with_oracle(home.load("cpu"), data, home=home).run([batch]))
 
 
+@pytest.mark.parametrize(
+    ("damaged", "said"), [(False, "is a named pipe"), (True, "is not a whole .npz file")]
+)
+def test_a_stream_that_is_no_whole_file_is_refused_at_once(learner, tmp_path, damaged, said):
+    path = tmp_path / "a.npz"
+    if damaged:
+        np.savez(path, x=np.zeros((2, 8, 8)))
+        path.write_bytes(path.read_bytes().replace(b"PK\x01\x02", b"PK\x00\x00"))
+    else:
+        os.mkfifo(path)
+    with pytest.raises(DataError, match=said):
+        open_stream(StreamSpec(str(path)), learner)
+
+
 def test_batches_that_are_done_are_passed_over(data, uninterrupted):
     home = uninterrupted[2]
     before = len(home.events())
@@ -458,6 +474,7 @@ KILLED_AGAIN_AND_AGAIN = """
     from shels.data.streams import StreamBatch
     from shels.agent.home import Home
     from shels.agent.oracle import Oracle, Truths
+from shels.agent.stream_run import StreamSpec, open_stream
     import shels.agent.separation, scipy.special, sklearn.cluster
 
     data = load_named("digits")
