@@ -180,7 +180,7 @@ def test_a_directory_that_cannot_be_written_is_refused_before_any_work(tmp_path)
 
 def test_a_log_that_is_a_directory_is_told(tmp_path):
     (tmp_path / "trials.jsonl").mkdir()
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is a directory, not a file"):
         Records(tmp_path).results()
     with pytest.raises(ModelFileError, match="cannot be written to"):
         Records(tmp_path).append(result(0))
