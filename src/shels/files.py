@@ -103,7 +103,7 @@ def require_regular(path: Path, error: type[ShelsError] = ModelFileError) -> Non
     """
     try:
         mode = path.stat().st_mode
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except (OSError, ValueError) as fault:
         raise error(f"{path!s} cannot be read: {fault}") from fault

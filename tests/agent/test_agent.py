@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -16,8 +17,10 @@ from shels.agent.events import Event
 from shels.agent.home import Home
 from shels.agent.observation import AgentSettings, ProposalSettings, false_alarms, observe, observed
 from shels.agent.oracle import Oracle, Truths
+from shels.agent.stream_run import StreamSpec, open_stream
 from shels.config import AcceptShare, MeanMinusSd, Penalty
 from shels.data.streams import StreamBatch, paper_stream
+from shels.errors import DataError, ModelFileError
 from shels.training import Progress
 
 KNOWN, NOVEL = (0, 1, 2, 3), (6, 7)
@@ -42,7 +45,7 @@ def kinds(events):
     return [event.kind for event in events]
 
 
-def told(events):
+def facts_of(events):
     """What events say, less how long it took."""
     return [(e.kind, e.batch, {k: v for k, v in e.facts.items() if k != "seconds"}) for e in events]
 
@@ -361,7 +364,7 @@ def test_a_stop_after_any_batch_changes_nothing(learner, data, tmp_path, uninter
         events = list(with_oracle(learner, data, home=home).run(batches[:stop]))
         again = with_oracle(home.load("cpu"), data, home=home)
         events += again.run(batches)
-        assert told(events) == told(uninterrupted[0])
+        assert facts_of(events) == facts_of(uninterrupted[0])
         assert same_knowledge(again.learner, uninterrupted[1], data.test.inputs)
 
 
@@ -409,6 +412,30 @@ def test_images_of_a_batch_that_is_done_are_not_left_behind(learner, data, home)
     assert home.buffered() == {}
 
 
+def test_a_plan_whose_images_were_deleted_is_refused_with_what_to_do(learner, data, home):
+    batch = StreamBatch("b", of(data.test, 6))
+    for event in with_oracle(learner, data, home=home).run([batch]):
+        if event.kind == "accommodating":
+            break
+    home.clear(home.buffered())
+    with pytest.raises(ModelFileError, match=r"batch\.json is damaged \(the images .*; delete it to"):
+        list(with_oracle(home.load("cpu"), data, home=home).run([batch]))
+
+
+@pytest.mark.parametrize(
+    ("damaged", "said"), [(False, "is a named pipe"), (True, "is not a whole .npz file")]
+)
+def test_a_stream_that_is_no_whole_file_is_refused_at_once(learner, tmp_path, damaged, said):
+    path = tmp_path / "a.npz"
+    if damaged:
+        np.savez(path, x=np.zeros((2, 8, 8)))
+        path.write_bytes(path.read_bytes().replace(b"PK\x01\x02", b"PK\x00\x00"))
+    else:
+        os.mkfifo(path)
+    with pytest.raises(DataError, match=said):
+        open_stream(StreamSpec(str(path)), learner)
+
+
 def test_batches_that_are_done_are_passed_over(data, uninterrupted):
     home = uninterrupted[2]
     before = len(home.events())
@@ -419,7 +446,7 @@ def test_batches_that_are_done_are_passed_over(data, uninterrupted):
 def test_without_a_home_a_batch_is_observed_each_time(learner, digits):
     agent = OpenWorldAgent(learner)
     batch = StreamBatch("b", digits[1].inputs)
-    assert told(agent.run([batch])) == told(agent.run([batch]))
+    assert facts_of(agent.run([batch])) == facts_of(agent.run([batch]))
 
 
 def test_every_event_is_in_the_log_before_it_is_given(learner, data, home):
@@ -447,6 +474,7 @@ KILLED_AGAIN_AND_AGAIN = """
     from shels.data.streams import StreamBatch
     from shels.agent.home import Home
     from shels.agent.oracle import Oracle, Truths
+from shels.agent.stream_run import StreamSpec, open_stream
     import shels.agent.separation, scipy.special, sklearn.cluster
 
     data = load_named("digits")

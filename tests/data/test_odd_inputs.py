@@ -216,6 +216,13 @@ def test_an_image_that_is_a_pipe_is_not_waited_for(tmp_path):
         own.read_images([tmp_path / "b.png"])
 
 
+@pytest.mark.parametrize("read", [sources.load, own.read_npz])
+def test_a_data_set_that_is_a_pipe_is_called_by_what_it_is(tmp_path, read):
+    os.mkfifo(tmp_path / "a.npz")
+    with pytest.raises(DataError, match=r"a\.npz is a named pipe, not a file"):
+        read(tmp_path / "a.npz")
+
+
 # Official files -------------------------------------------------------------------------------------------
 
 

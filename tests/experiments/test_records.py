@@ -165,6 +165,12 @@ def test_what_json_cannot_hold_is_refused_and_leaves_the_log_alone(records):
     assert records.path.read_bytes() == before
 
 
+def test_a_named_pipe_in_place_of_the_results_is_refused_and_not_waited_on(tmp_path):
+    os.mkfifo(tmp_path / "trials.jsonl")
+    with pytest.raises(DataError, match=r"trials\.jsonl is a named pipe, not a file"):
+        Records(tmp_path).results()
+
+
 def test_a_directory_that_cannot_be_written_is_refused_before_any_work(tmp_path):
     (tmp_path / "file").write_text("in the way")
     for directory in (tmp_path / "file", tmp_path / "file" / "out"):
@@ -174,7 +180,7 @@ def test_a_directory_that_cannot_be_written_is_refused_before_any_work(tmp_path)
 
 def test_a_log_that_is_a_directory_is_told(tmp_path):
     (tmp_path / "trials.jsonl").mkdir()
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is a directory, not a file"):
         Records(tmp_path).results()
     with pytest.raises(ModelFileError, match="cannot be written to"):
         Records(tmp_path).append(result(0))

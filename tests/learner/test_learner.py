@@ -148,6 +148,9 @@ def test_loading_a_directory_without_a_model_says_so(tmp_path):
         Learner.load(tmp_path)
     with pytest.raises(ModelFileError, match="holds no model"):
         Learner.load(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("no directory")
+    with pytest.raises(ModelFileError, match="holds no model"):
+        Learner.load(tmp_path / "file")
 
 
 @pytest.mark.parametrize("part", ["network", "detector"])

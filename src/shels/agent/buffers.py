@@ -77,7 +77,8 @@ class Buffers:
 
     def waiting(self) -> Tensor:
         """Return the images of which it is not clear what they are, the latest 5,000 of one form."""
-        return torch.cat([each.inputs for _, each in self._alike()])[-MOST_WAITING:]
+        found = [each.inputs for _, each in self._alike()]
+        return torch.cat(found)[-MOST_WAITING:] if found else torch.empty(0)
 
     def waiting_features(self, learner: Learner) -> Views:
         """Return what a learner's network makes of them; what it has seen before is not computed again."""

@@ -35,7 +35,7 @@ def inspection(learner: Learner, home: Home, last_events: int = 5) -> dict[str, 
         "held_out_samples": learner.report["held_out_samples"],
         "exclusivity": learner.report["exclusivity"],
         "classes": _classes(learner, events),
-        "images_in_model": learner.kept_images,
+        "images_in_model": learner.stored_images,
         "free_units": free_units(learner),
         "versions": _versions(home, events) if home.exists else [],
         "kept_images": {

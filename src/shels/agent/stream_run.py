@@ -21,6 +21,7 @@ from shels.agent.observation import AgentSettings
 from shels.agent.oracle import data_set_supplier
 from shels.agent.versioned import VersionedLearner
 from shels.data import sources, streams
+from shels.data.decoding import decoding
 from shels.data.inputs import form, load_in_form
 from shels.data.samples import DataSet, Label
 from shels.data.splits import ClassSplit, divide, match_class
@@ -114,10 +115,13 @@ def _is_data_set(spec: str) -> bool:
     if spec in sources.NAMED:
         return True
     path = Path(spec).expanduser()
-    if path.suffix.lower() != ".npz" or not zipfile.is_zipfile(path):
+    if path.suffix.lower() != ".npz" or path.is_dir():
         return False
-    with zipfile.ZipFile(path) as file:
-        return "x_train.npy" in file.namelist()
+    with decoding(path, "is not a whole .npz file", "write it again with np.savez"):
+        if not zipfile.is_zipfile(path):
+            return False
+        with zipfile.ZipFile(path) as file:
+            return "x_train.npy" in file.namelist()
 
 
 def _split(data: DataSet, classes: Sequence[Label]) -> ClassSplit:

@@ -32,8 +32,8 @@ shels reproduce within/digits --out results    the paper's experiment, on digits
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"shels {__version__}")
         raise typer.Exit
 

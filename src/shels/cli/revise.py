@@ -56,8 +56,8 @@ def revise(
     changed = rollback(home, what[0], device) if back else correct(home, action, what, device)
     classes = list(changed.learner.classes)
     if as_json:
-        told = {"model": str(model), "action": action, "what": list(what), "done": changed.done}
-        print_json(told | {"classes": classes, "version": changed.version})
+        facts = {"model": str(model), "action": action, "what": list(what), "done": changed.done}
+        print_json(facts | {"classes": classes, "version": changed.version})
     else:
         version = f"{changed.version} of {model}; all others are kept"
         print_facts({"done": changed.done, "classes": listed(classes), "version": version})

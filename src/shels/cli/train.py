@@ -189,7 +189,7 @@ def _result(
         "validation_accuracy": report["best"]["validation_accuracy"],
         "held_out_acceptance": report["held_out_acceptance"],
         "exclusivity": report["exclusivity"],
-        "kept_images": learner.kept_images,
+        "kept_images": learner.stored_images,
         "steps": report["checks"][-1]["step"],
         "best_step": report["best"]["step"],
         "stopped_early": report["stopped_early"],

@@ -42,13 +42,16 @@ def decoding(name: object, fault: str, advice: str = "fetch it again") -> Iterat
         raise DataError(f"{name} {fault} ({str(error) or type(error).__name__}); {advice}") from error
 
 
-def kind_of(path: Path) -> Literal["file", "folder", ""]:
-    """Return what is at a path; nothing where there is none, or where no path can be called so."""
+def kind_of(path: Path) -> Literal["file", "folder", "other", ""]:
+    """Return what is at a path; nothing where there is none, or where no path can be called so.
+
+    other: a named pipe or a device, which `decoding` refuses.
+    """
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
         return ""
-    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else ""
+    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
 
 def read_bounded(

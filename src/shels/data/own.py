@@ -26,7 +26,7 @@ _MOST_PACKED = 200
 
 def npz_arrays(path: Path, only: Sequence[str] | None = None) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays of an .npz file, or of those only these; nothing in it is unpickled."""
-    if kind_of(path) != "file":
+    if kind_of(path) in ("folder", ""):
         raise MissingDataError(f"no file {path}; give the path of an .npz file")
     with decoding(path, "is not a whole .npz file", "write it again with np.savez"), path.open("rb") as file:
         try:

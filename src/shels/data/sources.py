@@ -214,7 +214,7 @@ def load(
         return _conformed(load_named(spec, data_dir, size), None, channels)
     if kind_of(path) == "folder":
         return own.read_folder(path, size, channels)
-    if kind_of(path) == "file":
+    if kind_of(path):
         if path.suffix.lower() != ".npz":
             raise DataError(
                 f"{path} is neither an .npz file nor a folder; give one of these, or a data set's name"

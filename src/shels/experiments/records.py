@@ -14,7 +14,7 @@ from typing import NoReturn, TypeAlias
 
 from shels.errors import DataError, MissingDataError
 from shels.experiments.trials import Trial, TrialResult
-from shels.files import check_writable, locked, unharmed
+from shels.files import check_writable, locked, require_regular, unharmed
 
 _Stamp: TypeAlias = tuple[int, int, int]  # inode, size, time of change: what tells that a file is the same
 
@@ -93,6 +93,7 @@ class Records:
     def _by_key(self) -> dict[str, TrialResult]:
         known = self._remembered()
         if known is None:
+            require_regular(self.path, DataError)
             try:
                 stamp, content = self._stamp(), self.path.read_bytes()
             except OSError as error:

@@ -65,7 +65,7 @@ class Learner:
         return self.detector.is_learner and self.detector.name == self.settings.accommodation.kind
 
     @property
-    def kept_images(self) -> int:
+    def stored_images(self) -> int:
         """How many images of its classes the model holds, for learners that replay them."""
         return len(self.memory.get("samples", ()))
 

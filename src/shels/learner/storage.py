@@ -68,7 +68,7 @@ def _write_part(directory: Path, part: str, tensors: dict[str, Tensor]) -> str:
     data = to_bytes(tensors)
     digest = hashlib.sha256(data).hexdigest()
     path = directory / _file_name(part, digest)
-    if not path.exists() or path.read_bytes() != data:
+    if not path.is_file() or path.read_bytes() != data:
         write_whole(path, data)
     return digest
 

@@ -62,13 +62,13 @@ def _plain(layer: nn.Conv2d) -> bool:
     """Tell whether a convolution is of 3 x 3, keeps its maps' sides, and has channels that fill tiles."""
     read, written = layer.in_channels, layer.out_channels
     sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
-    usual = layer.groups == 1 and layer.padding_mode == "zeros" and layer.bias is not None
+    plain = layer.groups == 1 and layer.padding_mode == "zeros" and layer.bias is not None
     fills = (
         written >= 16
         and (read <= 4 or read >= 16)
         and all(n & (n - 1) == 0 for n in (written, max(read, 16)))
     )
-    return sizes == ((3, 3), (1, 1), (1, 1), (1, 1)) and usual and fills
+    return sizes == ((3, 3), (1, 1), (1, 1), (1, 1)) and plain and fills
 
 
 def _halves(layer: nn.Module) -> bool:

@@ -41,7 +41,7 @@ def write(
         *charts.drawn(charts.RUN, "batches", helped),
         _table(helped),
     ]
-    end: list[Block] = [prose("run_end", course=helped), *charts.drawn(charts.RUN, "end", helped)]
+    end: list[Block] = [prose("run_end", run=helped), *charts.drawn(charts.RUN, "end", helped)]
     sections = [
         Section("What happened, batch by batch", batches),
         *_pictures(helped),
@@ -58,22 +58,22 @@ def write(
 # Batch by batch ----------------------------------------------------------------------------------------
 
 
-def _facts(course: EvaluatedRun) -> list[tuple[str, str]]:
-    known_batches = sum(not step.new for step in course.steps)
-    seconds = [group.seconds for step in course.steps for group in step.learned]
+def _facts(run: EvaluatedRun) -> list[tuple[str, str]]:
+    known_batches = sum(not step.new for step in run.steps)
+    seconds = [group.seconds for step in run.steps for group in step.learned]
     facts = [
-        ("new classes found", f"{len(course.found)} of {len(course.found) + len(course.missed)}"),
-        (f"false alarms in {count(known_batches, 'batch')} of known classes", str(course.false_alarms)),
-        ("of all test images named rightly at the end", percent(course.accuracy)),
+        ("new classes found", f"{len(run.found)} of {len(run.found) + len(run.missed)}"),
+        (f"false alarms in {count(known_batches, 'batch')} of known classes", str(run.false_alarms)),
+        ("of all test images named rightly at the end", percent(run.accuracy)),
     ]
     if seconds:
         facts.append(("to learn a class, at most", _milliseconds(max(seconds))))
     return facts
 
 
-def _table(course: EvaluatedRun) -> Table:
+def _table(run: EvaluatedRun) -> Table:
     columns = ("Batch", "Held", "Images", "Judged novel", "Alarm from", "Alarm", "Learned", "From", "Time")
-    return Table(columns, [row for number, step in enumerate(course.steps, 1) for row in _rows(number, step)])
+    return Table(columns, [row for number, step in enumerate(run.steps, 1) for row in _rows(number, step)])
 
 
 def _rows(number: int, step: EvaluatedBatch) -> list[list[Cell]]:
@@ -107,9 +107,9 @@ def _held(step: EvaluatedBatch) -> str:
 # What was called novel, and how it ended ----------------------------------------------------------------
 
 
-def _pictures(course: EvaluatedRun) -> list[Section]:
-    alarms = [(number, step) for number, step in enumerate(course.steps, 1) if step.alarm]
-    if not alarms or course.steps[0].batch.inputs.ndim != 4:
+def _pictures(run: EvaluatedRun) -> list[Section]:
+    alarms = [(number, step) for number, step in enumerate(run.steps, 1) if step.alarm]
+    if not alarms or run.steps[0].batch.inputs.ndim != 4:
         return []
     galleries = [_gallery(*pair) for pair in alarms]
     return [Section("What was called novel", [prose("called_novel"), *galleries])]
@@ -126,15 +126,15 @@ def _gallery(number: int, step: EvaluatedBatch) -> Gallery:
 # Without help -------------------------------------------------------------------------------------------
 
 
-def _alone(course: EvaluatedRun) -> list[Block]:
-    words = prose("alone", batches=len(course.steps))
-    blocks: list[Block] = [words, *charts.drawn(charts.RUN, "batches without help", course)]
+def _alone(run: EvaluatedRun) -> list[Block]:
+    words = prose("alone", batches=len(run.steps))
+    blocks: list[Block] = [words, *charts.drawn(charts.RUN, "batches without help", run)]
     rows: list[list[Cell]] = [
         [str(group.name), str(number), group.seen, str(group.truth), group.purity]
-        for number, step in enumerate(course.steps, 1)
+        for number, step in enumerate(run.steps, 1)
         for group in step.learned
     ]
     if not rows:
         return [*blocks, "It found no group that it could have learned."]
     table = Table(("Learned as", "Batch", "From images", "Mostly", "Of that class"), rows)
-    return [*blocks, table, prose("alone_end", course=course)]
+    return [*blocks, table, prose("alone_end", run=run)]

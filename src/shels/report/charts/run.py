@@ -55,10 +55,10 @@ class Moment:
     accuracy: Accuracy | None = None
 
 
-def moments(course: EvaluatedRun, *, accuracy: bool = True) -> Iterator[Moment]:
-    """Give a course as places on the time axis: each batch and, where it led to it, the learning."""
-    met = set(course.taught)
-    for number, step in enumerate(course.steps, 1):
+def moments(run: EvaluatedRun, *, accuracy: bool = True) -> Iterator[Moment]:
+    """Give a run as places on the time axis: each batch and, where it led to it, the learning."""
+    met = set(run.taught)
+    for number, step in enumerate(run.steps, 1):
         phase = "known" if met.issuperset(step.labels) else "novel"
         met.update(step.labels)
         before, after = (step.before, step.after) if accuracy else (None, None)
@@ -76,25 +76,25 @@ def _alarm(step: EvaluatedBatch) -> str:
     return "alarm: " + (comma(group.truth for group in step.groups) or step.decision)
 
 
-def timeline(course: EvaluatedRun) -> list[Figure]:
+def timeline(run: EvaluatedRun) -> list[Figure]:
     """Draw confidence and accuracy over time, on one axis with phases shaded."""
     alt = "Over time: the share of each batch judged novel, and the accuracy over all classes met so far."
-    return [_timeline("timeline", list(moments(course)), alt)]
+    return [_timeline("timeline", list(moments(run)), alt)]
 
 
-def timeline_without_accuracy(course: EvaluatedRun) -> list[Figure]:
+def timeline_without_accuracy(run: EvaluatedRun) -> list[Figure]:
     """Draw confidence alone over time, on an axis with phases shaded."""
-    found = list(moments(course, accuracy=False))
+    found = list(moments(run, accuracy=False))
     return [_timeline("timeline-shares", found, "Over time: the share of each batch judged novel.")]
 
 
-def final_bars(course: EvaluatedRun) -> list[Figure]:
+def final_bars(run: EvaluatedRun) -> list[Figure]:
     """Draw how much of each class is named rightly at the end, of the first classes and of later ones."""
-    later = [name for name in course.right if name not in course.taught]
+    later = [name for name in run.right if name not in run.taught]
     words = {"first training": KNOWN, "learned later": NOVEL, "wrong": WRONG}
     groups = []
-    for when, names in (("of the first training", sorted_classes(course.taught)), ("learned later", later)):
-        right = np.array([course.right[name] for name in names])
+    for when, names in (("of the first training", sorted_classes(run.taught)), ("learned later", later)):
+        right = np.array([run.right[name] for name in names])
         parts = ((right, NOVEL if names is later else KNOWN), (1 - right, WRONG))
         groups.append(ClassBars(f"classes {when}: share named rightly", [*map(str, names)], parts))
     caption = prose("end_caption")
