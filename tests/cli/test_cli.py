@@ -463,3 +463,18 @@ def test_memory_that_cannot_be_had_is_one_line(tmp_path, monkeypatch):
 
     monkeypatch.setattr(training_directory, "learning", full)
     assert fails(1, *TRAIN, "--out", tmp_path / "m").startswith("error: out of memory; lower --batch-size")
+
+
+def test_images_of_more_pixels_than_allowed_need_an_option_that_may_stand_anywhere(
+    tmp_path, monkeypatch, model
+):
+    monkeypatch.setenv("SHELS_MAX_PIXELS", "99")  # so that what the option sets goes again
+    Image.new("L", (20, 20)).save(tmp_path / "a.png")
+    refused = fails(1, "detect", model, tmp_path / "a.png")
+    assert "more than 99 pixels" in refused
+    assert "--max-pixels" in refused
+    asked = ["detect", model, tmp_path / "a.png", "--json"]
+    for line in ([*asked, "--max-pixels", "400"], ["--max-pixels=400", *asked]):
+        assert "a.png" in shels(*line).stdout
+        monkeypatch.setenv("SHELS_MAX_PIXELS", "99")
+    assert "--max-pixels" in fails(2, "detect", model, tmp_path / "a.png", "--max-pixels", "0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Annotated
 
@@ -38,6 +39,11 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _allow_pixels(most: int | None) -> None:
+    if most is not None:
+        os.environ["SHELS_MAX_PIXELS"] = str(most)  # what readers of images go by
+
+
 @app.callback()
 def shels(
     ctx: typer.Context,
@@ -50,6 +56,17 @@ def shels(
     debug: Annotated[  # noqa: ARG001 - read where errors are shown
         bool, typer.Option("--debug", envvar="SHELS_DEBUG", help="Show the traceback of an error.")
     ] = False,
+    max_pixels: Annotated[  # noqa: ARG001 - its callback passes it on
+        int | None,
+        typer.Option(
+            "--max-pixels",
+            metavar="N",
+            envvar="SHELS_MAX_PIXELS",
+            min=1,
+            callback=_allow_pixels,
+            help="Pixels that an image may have; 50 million.",
+        ),
+    ] = None,
 ) -> None:
     """Know some classes, notice new ones.
 

@@ -7,6 +7,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import typer
@@ -33,10 +34,8 @@ class Commands(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Leave the rest to the command; --debug may stand anywhere on the line."""
-        if ctx.parent is None and "--debug" in args:
-            args = ["--debug", *(arg for arg in args if arg != "--debug")]
-        return super().parse_args(ctx, args)
+        """Leave the rest to the command; --debug and --max-pixels N may stand anywhere on the line."""
+        return super().parse_args(ctx, args if ctx.parent is not None else _for_all_first(args))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command of this name, or say which one may have been meant."""
@@ -59,6 +58,19 @@ class Commands(TyperGroup):
             if not expected and not _out_of_memory(error):
                 raise
             raise typer.Exit(_failed(error, debug=ctx.params.get("debug", False))) from error
+
+
+def _for_all_first(args: list[str]) -> list[str]:
+    """Put the options that are no command's own before the command."""
+    first: list[str] = []
+    rest: list[str] = []
+    words = iter(args)
+    for word in words:
+        name = word.partition("=")[0]
+        (first if name in ("--debug", "--max-pixels") else rest).append(word)
+        if word == "--max-pixels":
+            first += islice(words, 1)
+    return [*first, *rest]
 
 
 def _failed(error: BaseException, *, debug: bool) -> int:

@@ -132,7 +132,7 @@ def _opened(source: Path | IO[bytes], name: object) -> Iterator[Image]:
     most = max_pixels()
     if Image.MAX_IMAGE_PIXELS is not None and most > Image.MAX_IMAGE_PIXELS:
         Image.MAX_IMAGE_PIXELS = most  # Pillow has a limit of its own, and it is asked to allow more
-    advice = f"more than {most} pixels; make it smaller, or set {PIXELS_VARIABLE} to allow more"
+    advice = f"more than {most} pixels; make it smaller, or allow more by --max-pixels or {PIXELS_VARIABLE}"
     with usable(name), ExitStack() as stack:
         try:
             image = stack.enter_context(Image.open(source))
