@@ -474,7 +474,6 @@ KILLED_AGAIN_AND_AGAIN = """
     from shels.data.streams import StreamBatch
     from shels.agent.home import Home
     from shels.agent.oracle import Oracle, Truths
-from shels.agent.stream_run import StreamSpec, open_stream
     import shels.agent.separation, scipy.special, sklearn.cluster
 
     data = load_named("digits")
