@@ -203,3 +203,8 @@ def test_rules_are_frozen_plain_values_with_a_kind():
     assert (FalseAlarmRate().probability, FalseAlarmRate().least_effect) == (0.001, 0.05)
     with pytest.raises(FrozenInstanceError):
         rule.probability = 0.5
+
+
+def test_a_rule_that_is_none_is_an_error_and_not_a_default():
+    with pytest.raises(SettingsError, match="an alarm rule must be PresetShare"):
+        alarm_count("often", 100, 5, 100)

@@ -49,6 +49,8 @@ def alarm_count(rule: AlarmRule, size: int, false_alarms: int, judged: int) -> i
     _check_counts(size, false_alarms, judged)
     if isinstance(rule, PresetShare):
         return next(count for count in range(size + 1) if count / size > rule.share)
+    if not isinstance(rule, FalseAlarmRate):
+        raise SettingsError(f"an alarm rule must be PresetShare(...) or FalseAlarmRate(...), got {rule!r}")
     if judged == 0:
         raise DataError(
             "judged must be 1 or more, got 0: without held-out known samples the false-alarm rate is not "
