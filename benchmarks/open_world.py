@@ -23,15 +23,16 @@ import numpy as np
 import torch
 
 from shels import __version__
-from shels.agent.agent import AgentSettings, OpenWorldAgent
+from shels.agent.agent import OpenWorldAgent
+from shels.agent.observation import AgentSettings
 from shels.agent.oracle import Oracle, Truths
-from shels.config import AcceptShare, Gaussian, Proximal, Settings
+from shels.config import AcceptShare, Accommodation, Gaussian, Proximal, Settings
 from shels.config.presets import preset
 from shels.data.samples import DataSet, Samples
 from shels.data.sources import load_named
 from shels.data.splits import AUTHORS_ORDERS
 from shels.data.streams import paper_stream
-from shels.detection.protocol import NewClass, rows_of
+from shels.detection.protocol import LearnedClass, rows_of
 from shels.learner.learner import Learner, learn
 
 KNOWN, NEW = {"mnist": 7, "fmnist": 4}, 3
@@ -43,7 +44,8 @@ def settings_for(name: str, method: str) -> Settings:
     settings = preset("paper", name)
     if method == "penalty":
         return settings
-    ways = {"gaussian": Gaussian(), "proximal": Proximal(), "proximal-loss": Proximal(base_alpha=0)}
+    ways: dict[str, Accommodation] = {"gaussian": Gaussian(), "proximal": Proximal()}
+    ways["proximal-loss"] = Proximal(base_alpha=0)
     return replace(settings, rule=AcceptShare(), accommodation=ways[method])
 
 
@@ -96,7 +98,7 @@ def after_features(learner: Learner, inputs: torch.Tensor) -> dict[str, float]:
     if not isinstance(learner.settings.accommodation, Gaussian):
         return {}
     old, views = learner.detector.without_class(len(learner.classes) - 1), learner.views(inputs)
-    new_class, first = NewClass(lambda: views), rows_of(views, torch.arange(1))
+    new_class, first = LearnedClass(lambda: views), rows_of(views, torch.arange(1))
     times = []
     for _ in range(5):
         torch.cuda.synchronize() if torch.cuda.is_available() else None
