@@ -56,7 +56,8 @@ class TrainedMethod(LearningMethod):
         """Return the training of a network on samples of which none is held out."""
         seed = derived_seed(new.seed, self.settings.kind, new.position)
         trial = TrialTraining(network, TrialData.of(samples, None, new.prepare), seed, state)
-        return TrainingRequest(trial, objective.loss, objective.settings, objective.after_step)
+        how = (objective.loss, objective.settings, objective.after_step)
+        return TrainingRequest(trial, *how, products=self.names_by_products)
 
     def report(self, fit: Fit, **facts: Any) -> dict[str, Any]:
         """Return the report of a class taken in by one training.

@@ -24,7 +24,7 @@ from shels.learning.trained import TrainedMethod
 from shels.model.growth import add_class, fresh
 from shels.model.networks import Network
 from shels.training import Batch, Loss, Objective, Params, State, class_scores, cross_entropy, shels_loss
-from shels.training.losses import PADDING
+from shels.training.data import PADDING
 
 
 def draws(like: Tensor) -> Tensor:
