@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -47,13 +47,17 @@ def training_key(trial: Trial) -> str:
 
 
 def groups(trials: Sequence[Trial]) -> list[list[list[Trial]]]:
-    """Return trials that can be stacked together, and in each group those that share a trained network."""
+    """Return trials that can be stacked together, and in each group those that share a trained network.
+
+    Trials of one stack may differ in α and μ where their loss takes these from each trial's state.
+    """
     out: dict[Any, dict[Any, list[Trial]]] = {}
     for trial in trials:
-        settings = trial.settings
-        key = initial_training(trial.method, settings).key
-        alike = (trial.known_data, settings.network, settings.training, trial.precision, key)
-        same = (trial.seed, trial.known)
+        network, training = trial.settings.network, trial.settings.training
+        first = initial_training(trial.method, trial.settings)
+        stacked = replace(training, alpha=0.0, depth_weights="constant") if first.own_sparsity else training
+        alike = (trial.known_data, network, stacked, trial.precision, first.key)
+        same = (trial.seed, trial.known, training)
         out.setdefault(alike, {}).setdefault(same, []).append(trial)
     return [list(trainings.values()) for trainings in out.values()]
 
