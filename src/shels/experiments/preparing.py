@@ -125,7 +125,27 @@ class Loaded:
             return
         first = self.trainings[0]
         width = planned(first.network, first.data, first.settings)
+        portions = [self.trainings]
         if self.device.type == "cuda":  # on a CPU one after another, so that each result is written at once
-            width = most or width
-        for start in range(0, len(self.trainings), width):
-            yield self.trainings[start : start + width]
+            width, portions = most or width, alike_in_length(self.trainings)
+        for portion in portions:
+            for start in range(0, len(portion), width):
+                yield portion[start : start + width]
+
+
+_LONGER = 1.5
+"""How many times the samples of one training another may have in the same stack."""
+
+
+def alike_in_length(trainings: Sequence[Training]) -> list[list[Training]]:
+    """Part trainings by their number of samples: in a stack the shorter ones wait for the longest."""
+    portions: list[list[Training]] = []
+    for each in sorted(trainings, key=_samples):
+        if not portions or _samples(each) > _LONGER * _samples(portions[-1][0]):
+            portions.append([])
+        portions[-1].append(each)
+    return portions
+
+
+def _samples(training: Training) -> int:
+    return len(training.data.training.places)
