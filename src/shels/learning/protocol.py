@@ -17,7 +17,7 @@ from shels.config import TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.detection.protocol import Naming
-from shels.errors import AccommodationError, DataError
+from shels.errors import AccommodationError, DataError, TrainingError
 from shels.model.networks import Network, Views
 from shels.runtime import finished, generator
 from shels.training import Fit, Objective, Progress, TrainingRequest, fitting, shels_loss
@@ -109,6 +109,13 @@ class LearningMethod(ABC):
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return what must be remembered of the classes that a network was just trained on."""
 
+    def first_memory(
+        self, network: Network, samples: Samples, prepare: Preparation, features: Views
+    ) -> Memory:
+        """Return what `remember` does of the first classes, given what the network makes of the samples."""
+        del features
+        return self.remember(network, samples, prepare)
+
     @abstractmethod
     def take_in(self, new: NewClass) -> Requests:
         """Make a network that knows one class more, asking for the trainings that it takes."""
@@ -141,8 +148,12 @@ def train_alone(requests: Generator[TrainingRequest, Fit, Value]) -> Generator[P
     try:
         request = next(requests)
         while True:
-            result = yield from fitting(request)
-            request = requests.send(result)
+            try:
+                result = yield from fitting(request)
+            except TrainingError as error:  # a method may have another way
+                request = requests.throw(error)
+            else:
+                request = requests.send(result)
     except StopIteration as end:
         value: Value = end.value
         return value

@@ -117,12 +117,20 @@ class Monitor:
 
 
 class CurvePoint(NamedTuple):
-    """How many of the monitored samples were named rightly after some steps, and how many of the newest class."""
+    """How many monitored samples were named rightly after some steps, of all and of the newest class."""
 
     step: int
     epoch: float
     right: int
     newest: int
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """A training loss over which a trial ends after some epochs, as one does whose loss is not finite."""
+
+    loss: float
+    epochs: frozenset[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,3 +143,4 @@ class TrialTraining:
     state: State = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
     monitor: Monitor | None = None
+    ceiling: Ceiling | None = None

@@ -232,7 +232,7 @@ def _train_together(runs: Sequence[TrialRun], engine: _Engine) -> Generator[Prog
 def _note(
     runs: Sequence[TrialRun], plans: Sequence[Plan | None], engine: _Engine, steps: Sequence[int]
 ) -> None:
-    """Evaluate the monitored samples; on a GPU nothing is waited for. steps: how many each trial has taken."""
+    """Evaluate the monitored samples; on a GPU nothing is waited for. steps: what each trial has taken."""
     counts = engine.monitor()
     for run, plan, step, mine in zip(runs, plans, steps, counts, strict=True):
         if plan is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from shels.errors import SettingsError
 from shels.training.checkpoints import Params
@@ -60,7 +61,7 @@ class Monitoring:
             prepared = prepare(self.inputs[index.flatten()]).to(dtype)
             yield Batch(prepared.reshape(*index.shape, *prepared.shape[1:]), labels)
 
-    def scores(self, network: nn.Module, params: Params, inputs: Tensor, state: State) -> Tensor:
+    def scores(self, network: Any, params: Params, inputs: Tensor, state: State) -> Tensor:
         """Give one trial's class scores, by which it names classes: (n, classes)."""
         name = products if self.monitors[0].products else class_scores
         return name(network, params, inputs, state)

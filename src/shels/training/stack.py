@@ -85,7 +85,7 @@ class Stack:
 
     @torch.no_grad()
     def monitor(self) -> Tensor:
-        """Count the right answers of every trial on its monitored samples, still on the device: (trials, 2)."""
+        """Count each trial's right answers on its monitored samples, still on the device: (trials, 2)."""
         parts, dtype = self.monitoring, next(iter(self.params.values())).dtype
 
         def one(params: Params, inputs: Tensor, labels: Tensor, newest: Tensor, state: State) -> Tensor:

@@ -131,6 +131,13 @@ class TrialRun:
                 f"(now {self.settings.optimiser.learning_rate:g}) or look for extreme inputs"
             )
             return None
+        ceiling, (epoch, more) = self.trial.ceiling, divmod(step, self.steps_per_epoch)
+        if ceiling and training_loss > ceiling.loss and epoch in ceiling.epochs and not more:
+            self.error = TrainingError(
+                f"the training loss is {training_loss:.3g} after {epoch} epochs, over {ceiling.loss:.3g}; "
+                f"lower the learning rate (now {self.settings.optimiser.learning_rate:g})"
+            )
+            return None
         check = Check(step, step / self.steps_per_epoch, training_loss, loss, accuracy)
         self.state.record(check, seconds)
         if self.trial.checkpoint is not None:
