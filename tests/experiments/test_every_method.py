@@ -62,7 +62,7 @@ def test_a_method_comes_to_figures_that_mean_something(results, name):
     assert 0 < result.metrics["known_accuracy"] <= 1
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", BEFORE)  # methods that came later have none
 def test_a_method_comes_to_the_figures_that_it_came_to_before(results, name):
     assert results[name].metrics == pytest.approx(BEFORE[name], abs=0.02)
 
