@@ -1,6 +1,6 @@
 import json
 import math
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from shels.config import (
     Adam,
     Gaussian,
     Gdumb,
+    Joint,
     MeanMinusSd,
     NetworkSettings,
     Penalty,
@@ -24,6 +25,7 @@ from shels.config import (
     to_dict,
 )
 from shels.config.checks import Checked
+from shels.config.presets import PAPER
 from shels.errors import SettingsError
 
 
@@ -241,3 +243,12 @@ def test_numbers_as_numpy_has_them_are_kept_as_plain_ones():
 def test_a_part_of_the_wrong_kind_is_refused(make):
     with pytest.raises(SettingsError, match="must be"):
         make()
+
+
+def test_settings_that_came_later_are_left_out_of_plain_data_unless_chosen():
+    settings = replace(PAPER["mnist"], accommodation=Joint())
+    assert to_dict(settings)["accommodation"] == {"kind": "joint"}
+    assert "zeroed" not in to_dict(PAPER["mnist"])["accommodation"]
+    for way in (Joint(trains="at the last class"), Penalty(zeroed="never"), Penalty(zeroed="once"), Joint()):
+        chosen = replace(settings, accommodation=way)
+        assert from_dict(json.loads(json.dumps(to_dict(chosen)))) == chosen

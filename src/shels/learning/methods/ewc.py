@@ -42,6 +42,7 @@ def own_labels(scores: Tensor, draws: Tensor) -> Tensor:
     return below.clamp(max=scores.shape[1] - 1)  # the last sum may fall short of 1 by rounding
 
 
+@torch.enable_grad()
 def squared_gradients(network: Network, params: Params, inputs: Tensor, labels: Tensor) -> Params:
     """Return, by parameter, the squared gradients of log p(label | input), summed over the samples.
 
