@@ -111,7 +111,7 @@ def ceiling_of(classes: int, settings: Gdumb) -> Ceiling:
 
     >>> found = ceiling_of(8, Gdumb())
     >>> round(found.loss, 3), sorted(found.epochs)
-    (1.872, [7, 15, 31, 63])
+    (1.871, [7, 15, 31, 63])
     """
     ends = (2**power - 1 for power in range(1, settings.epochs.bit_length() + 1))
     return Ceiling(CHANCE * math.log(classes), frozenset(e for e in ends if e >= _SURE[settings.start]))
