@@ -22,13 +22,14 @@ from shels.model.networks import build, from_chain
 from shels.model.sparsity import group_sparsity
 from shels.training.data import Rows, TrialData, TrialTraining
 from shels.training.loop import fit_trials
-from shels.training.losses import cross_entropy, shels_loss
+from shels.training.losses import cross_entropy, shels_loss, sparsity_state
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
 ]
 SETTINGS = TrainingSettings(Adam(1e-3), batch_size=8, steps=50, check_every=25, alpha=1e-3)
+SPARSITIES = [(0.0, "layer-wise"), (0.01, "layer-wise"), (0.01, "constant")]
 
 
 def away(got, expected):
@@ -161,6 +162,26 @@ def test_alone_and_stacked_agree_in_float64_to_1e_9(optimiser):
     stacked = trained(trials(3, torch.float64), settings, together=3)
     for one, other in zip(alone, stacked, strict=True):
         assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-9
+
+
+def test_a_stack_of_several_sparsities_agrees_with_each_alone_in_float64():
+    plans = [replace(SETTINGS, alpha=a, depth_weights=kind) for a, kind in SPARSITIES]
+    pairs = zip(trials(3, torch.float64), plans, strict=True)
+    alone = [trained([each], plan, together=1)[0] for each, plan in pairs]
+    pairs = zip(trials(3, torch.float64), plans, strict=True)
+    own = [replace(each, state=sparsity_state(each.network, plan)) for each, plan in pairs]
+    for one, other in zip(alone, trained(own, together=3), strict=True):
+        assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-9
+
+
+def test_sparsities_of_a_trial_s_own_go_through_the_kernels():
+    plans = [replace(SETTINGS, alpha=a, depth_weights=kind) for a, kind in SPARSITIES]
+    pairs = zip(trials(3), plans, strict=True)
+    alone = [trained([each], plan)[0] for each, plan in pairs]
+    pairs = zip(trials(3), plans, strict=True)
+    own = [replace(each, state=sparsity_state(each.network, plan)) for each, plan in pairs]
+    for one, other in zip(alone, trained(own), strict=True):
+        assert max(float((one[name] - other[name]).abs().max()) for name in one) < 5e-3
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

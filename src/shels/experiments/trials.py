@@ -24,6 +24,8 @@ lost, the final accuracy with rejection, and how well each new class was told fr
 
 def measures_of(experiment: str) -> tuple[str, ...]:
     """Return the measures that an experiment's tables show, by its name."""
+    if experiment == "exclusivity":
+        return ("exclusivity",)
     return LEARNING_MEASURES if experiment.startswith("incremental/") else MEASURES
 
 
