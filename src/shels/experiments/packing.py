@@ -56,10 +56,13 @@ def rounded(value: Any) -> Any:
 def file_of(experiment: str) -> str:
     """Name the file that an experiment's packed results lie in: its family's, or that of all variants.
 
-    >>> file_of("within/fmnist"), file_of("within/fmnist@last-weights"), file_of("exclusivity")
-    ('within.jsonl', 'fidelity.jsonl', 'exclusivity.jsonl')
+    The open world has variants of its own, which are no question of fidelity.
+
+    >>> file_of("within/fmnist"), file_of("within/fmnist@last-weights"), file_of("open-world/mnist@mixed")
+    ('within.jsonl', 'fidelity.jsonl', 'open-world.jsonl')
     """
-    return "fidelity.jsonl" if "@" in experiment else f"{experiment.partition('/')[0]}.jsonl"
+    family = experiment.partition("/")[0]
+    return "fidelity.jsonl" if "@" in experiment and family != "open-world" else f"{family}.jsonl"
 
 
 def pack(results: Iterable[TrialResult], directory: Path) -> list[Path]:
@@ -77,7 +80,7 @@ def pack(results: Iterable[TrialResult], directory: Path) -> list[Path]:
     for result in sorted(latest.values(), key=_order):
         files.setdefault(file_of(result.trial.experiment), []).append(result)
     for name, some in files.items():
-        write_whole(directory / name, b"".join(map(record_line, some)))
+        write_whole(directory / name, b"".join(record_line(each, dense=True) for each in some))
     return [directory / name for name in sorted(files)]
 
 

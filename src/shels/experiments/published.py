@@ -126,13 +126,19 @@ _NOTES = {
 _SWAPPED = "Table 9 prints the AUROC of the two methods in each other's column"
 
 
+AS_PUBLISHED = {"within/gtsrb": "within/gtsrb@trained-images"}
+"""The variant in whose setting a published row was made, where that is not the setting of the experiment."""
+
+
 def published(experiment: str, method: str, measure: str) -> Published | None:
     """Return what the paper published for an experiment, a method and a measure; None where nothing.
 
+    A variant (`NAME@variant`) is set beside the figures of the experiment that it is a variant of.
     measure: one of MEASURES; for "within/fmnist" and "exclusivity", the same networks, also "exclusivity".
     """
     if experiment in ("within/fmnist", "exclusivity") and measure == "exclusivity":
         return _exclusivity(method)
+    experiment = experiment.partition("@")[0]
     row = _TABLES.get(experiment, {}).get(method)
     if row is None or measure not in MEASURES:
         return None

@@ -165,10 +165,11 @@ def _keep(results: dict[str, TrialResult], result: TrialResult) -> None:
     results[result.trial.key] = result
 
 
-def record_line(result: TrialResult) -> bytes:
-    """Write a result as a line of a log."""
+def record_line(result: TrialResult, *, dense: bool = False) -> bytes:
+    """Write a result as a line of a log. dense: without spaces."""
+    separators = (",", ":") if dense else None
     try:
-        return json.dumps(result.record(), allow_nan=False).encode() + b"\n"
+        return json.dumps(result.record(), allow_nan=False, separators=separators).encode() + b"\n"
     except (TypeError, ValueError) as error:
         name = f"{result.trial.experiment}, {result.trial.method}, seed {result.trial.seed}"
         raise DataError(f"the result of {name} cannot be written as JSON: {error}") from error

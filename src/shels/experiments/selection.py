@@ -60,8 +60,8 @@ def select_trials(
 
 
 def _usual_methods(experiment: Experiment) -> list[Method]:
-    if experiment.methods:
-        return find_methods(experiment.methods)
+    if experiment.default_methods:
+        return find_methods(experiment.default_methods)
     return [METHODS["shels"], *(each for each in FAMILIES["own"] if each.task == "learning")]
 
 

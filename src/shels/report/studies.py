@@ -29,6 +29,8 @@ BASELINE = "scaled-cosine"
 FAMILIES = {
     "within": ("Within data sets", "within data sets"),
     "across": ("Across data sets", "across data sets"),
+    "exclusivity": ("Exclusivity of features", ""),
+    "group-sparsity": ("The weight of group sparsity", ""),
     "incremental": ("Learning class by class", ""),
     "other": ("Other experiments", "in experiments of one's own"),
 }
@@ -96,10 +98,15 @@ class Group:
 
     def comparisons(self) -> Iterator[tuple[str, Summary, Published]]:
         """Give each measure that the paper has a figure for: its key, our mean and the paper's."""
-        for measure in (*self.measures, EXCLUSIVITY):
+        for measure in dict.fromkeys((*self.measures, EXCLUSIVITY)):
             ours, theirs = self.summary(measure), self.published(measure)
             if ours is not None and theirs is not None:
                 yield measure, ours, theirs
+
+    @property
+    def variant_differs(self) -> bool:
+        """Whether it has other settings than the catalogue's for its experiment and method."""
+        return bool(_differences(self.experiment, self.method, self.settings))
 
     def departures(self) -> dict[str, tuple[str, str]]:
         """List the settings that are not the paper's, each with its value here and there."""
@@ -146,6 +153,9 @@ class Study:
     def short(self) -> str:
         """The title's beginning, enough beside others of its family."""
         start = self.title.partition(":")[0]
+        base, _, variant = self.name.partition("@")
+        if variant and Study(base, ()).title.partition(":")[0] == start:
+            start += f", {variant.replace('-', ' ')}"
         return start.replace(" known", "\N{NO-BREAK SPACE}known").replace(" novel", "\N{NO-BREAK SPACE}novel")
 
     @property
@@ -158,6 +168,11 @@ class Study:
     def learning(self) -> bool:
         """Whether its methods learn class by class; if not, they detect novel samples."""
         return self.measures == LEARNING_MEASURES
+
+    @property
+    def swept(self) -> bool:
+        """Whether it varies a setting on purpose, from trial to trial."""
+        return self.name in CATALOGUE and len(CATALOGUE[self.name].sweep) > 1
 
     @property
     def measures(self) -> tuple[str, ...]:
