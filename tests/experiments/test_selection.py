@@ -29,7 +29,7 @@ def test_without_methods_our_own_are_taken():
 
 
 def test_without_methods_an_experiment_takes_those_that_it_is_about_and_its_number_of_trials(monkeypatch):
-    digits = replace(CATALOGUE["within/digits"], default_methods=("trained", "ewc", "msp"), trial_count=2)
+    digits = replace(CATALOGUE["within/digits"], methods=("trained", "ewc", "msp"), trial_count=2)
     monkeypatch.setitem(CATALOGUE, "within/digits", digits)
     ways = ["standard-linear", "scaled-cosine", "exclusive-sparsity", "msp"]
     found = keys(select_trials(["within/digits"], None, None, {}))
@@ -39,7 +39,7 @@ def test_without_methods_an_experiment_takes_those_that_it_is_about_and_its_numb
 
 def test_every_experiment_names_methods_of_its_task():
     for each in CATALOGUE.values():
-        methods = find_methods(each.default_methods)
+        methods = find_methods(each.methods)
         assert not methods or any(method.task == each.task for method in methods)
         assert each.trial_count >= 1
 

@@ -29,7 +29,7 @@ class Experiment:
     task: what methods are to do: tell novel samples from known ones, or learn the novel classes one by one.
     sweep: the points at which each trial is run, as fields of its training settings; one, unless it is a
     study of such a setting.
-    default_methods: names or families of methods that are run where nobody says which; empty for our own.
+    methods: names or families of those that it is about, run where nobody says which; empty for our own.
     trial_count: how many trials it is run with where nobody says.
     """
 
@@ -42,7 +42,7 @@ class Experiment:
     known_count: int | None = None
     novel_count: int | None = None
     sweep: tuple[Point, ...] = ((),)
-    default_methods: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
     trial_count: int = 10
 
     @property
@@ -112,7 +112,7 @@ def _within(name: str, known_count: int, note: str = "") -> Experiment:
     classes = named_set(name).class_count
     title = f"{_SHORT[name]}: {known_count} of {classes} classes known, the others novel{note}"
     made = Experiment(f"within/{name}", title, name, name, _SETTINGS[name], known_count=known_count)
-    return replace(made, default_methods=_DETECTION) if name in _PAPER_SETS else made
+    return replace(made, methods=_DETECTION) if name in _PAPER_SETS else made
 
 
 def _across(known: str, novel: str) -> Experiment:
@@ -120,7 +120,7 @@ def _across(known: str, novel: str) -> Experiment:
     settings = PAPER.get(f"{known}-across", PAPER[known])  # CIFAR10 trains another network across data sets
     count = 3 if settings.network.architecture == "vgg16" else 10  # VGG16 takes long
     name = f"across/{known}-{novel}"
-    return Experiment(name, title, known, novel, settings, default_methods=_DETECTION, trial_count=count)
+    return Experiment(name, title, known, novel, settings, methods=_DETECTION, trial_count=count)
 
 
 def _incremental(name: str, known: int, novel: int, note: str = "") -> Experiment:
@@ -128,13 +128,13 @@ def _incremental(name: str, known: int, novel: int, note: str = "") -> Experimen
     settings = _SETTINGS[name]
     made = Experiment(f"incremental/{name}", title, name, name, settings, "learning", known, novel)
     count = 3 if name == "gtsrb" else 10  # as in the paper
-    return replace(made, default_methods=_LEARNING, trial_count=count) if name in _PAPER_SETS else made
+    return replace(made, methods=_LEARNING, trial_count=count) if name in _PAPER_SETS else made
 
 
 def _exclusivity() -> Experiment:
     title = "exclusivity of features: FMNIST, 5 of 10 classes known"
     sets = ("fmnist", "fmnist", PAPER["fmnist"])
-    return Experiment("exclusivity", title, *sets, known_count=5, default_methods=("shels", "trained"))
+    return Experiment("exclusivity", title, *sets, known_count=5, methods=("shels", "trained"))
 
 
 def _group_sparsity(name: str) -> Experiment:

@@ -60,8 +60,8 @@ def select_trials(
 
 
 def _usual_methods(experiment: Experiment) -> list[Method]:
-    if experiment.default_methods:
-        return find_methods(experiment.default_methods)
+    if experiment.methods:
+        return find_methods(experiment.methods)
     return [METHODS["shels"], *(each for each in FAMILIES["own"] if each.task == "learning")]
 
 

@@ -144,6 +144,19 @@ def rendered(template: str, **values: Any) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
+def unbroken(text: str) -> str:
+    """Keep means and spreads in the tables of a page of Markdown on one line, where a reader's are narrow.
+
+    >>> unbroken("| 0.5 ± 0.1 |").count("\N{NO-BREAK SPACE}")
+    2
+    """
+    space = "\N{NO-BREAK SPACE}"
+    lines = text.split("\n")
+    return "\n".join(
+        line.replace(" ± ", f"{space}±{space}") if line.startswith("| ") else line for line in lines
+    )
+
+
 def _environment() -> jinja2.Environment:
     environment = templates(trimmed=True)
     environment.globals |= {"marked": marked, "runs": _runs}

@@ -60,7 +60,7 @@ def table_beside(found: Sequence[Beside]) -> Table | None:
     rows: list[list[Cell]] = []
     for _, some in groupby(found, key=lambda each: (each.study.name, each.group.title)):
         rows += [_row(each, first=not place) for place, each in enumerate(some)]
-    columns = ("Data", "Method", "Trials", "Measure", "Ours", "Published", "Difference", "Within mean ± sd?")
+    columns = ("Data", "Method", "Trials", "Measure", "Ours", "Published", "Difference", "Within?")
     return Table(columns, rows, left=4, merged=True) if rows else None
 
 

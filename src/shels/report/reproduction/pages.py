@@ -14,7 +14,7 @@ from shels.experiments.published import TRIALS
 from shels.experiments.trials import TrialResult
 from shels.files import write_whole
 from shels.report import machine
-from shels.report.page import Table, rendered
+from shels.report.page import Table, rendered, unbroken
 from shels.report.reproduction.fidelity import Choice, fidelity_page
 from shels.report.reproduction.figures import Beside, as_published, beside_published, idle
 from shels.report.reproduction.remarks import FILE, Remarks, read_remarks
@@ -48,8 +48,8 @@ def make_pages(results: Sequence[TrialResult], remarks: Remarks, readme: str, *,
     made = parts(found, remarks)
     page = rendered("reproduction.md", folder=_IMAGES, parts=made, **_values(found))
     files: dict[str, str | bytes] = {
-        "docs/reproduction.md": page,
-        "docs/fidelity.md": fidelity_page(found, _choices(), remarks),
+        "docs/reproduction.md": unbroken(page),
+        "docs/fidelity.md": unbroken(fidelity_page(found, _choices(), remarks)),
         "README.md": _with_table(readme, found),
         f"src/shels/experiments/{TABLE}": table_of(costs_of(results)),
     }
@@ -163,7 +163,7 @@ def _short_table(found: Sequence[Study]) -> str:
     if not rows:
         return "\n*Not run yet: there are no records of it.*\n"
     columns = ("Data", "known, %", "published", "novel, %", "published", "AUROC", "published", "Trials")
-    return rendered("short_table.md", table=Table(columns, rows), folder="")
+    return unbroken(rendered("short_table.md", table=Table(columns, rows), folder=""))
 
 
 def _short_rows(study: Study) -> list[list[Any]]:
