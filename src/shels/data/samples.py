@@ -13,7 +13,7 @@ from shels.errors import DataError
 
 Label: TypeAlias = Hashable
 
-_AT_ONCE = 512  # inputs whose values are held as whole numbers of eight bytes at a time
+_AT_ONCE = 2**21  # values that are held as whole numbers of eight bytes at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,8 @@ def fingerprints(inputs: Tensor) -> list[int]:
     rows = rows.view(torch.int32) if rows.dtype == torch.float32 else rows
     draws = torch.Generator().manual_seed(0)
     weights = torch.randint(-(2**62), 2**62, (rows.shape[1],), generator=draws).to(rows.device)
-    parts = [(part.long() * weights).sum(dim=1) for part in torch.split(rows, _AT_ONCE)]
+    some = max(1, _AT_ONCE // rows.shape[1])
+    parts = [(part.long() * weights).sum(dim=1) for part in torch.split(rows, some)]
     return torch.cat(parts).tolist() if parts else []
 
 
