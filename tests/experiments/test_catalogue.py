@@ -28,9 +28,11 @@ def names(*asked):
     return [each.name for each in find_experiments(asked)]
 
 
-def test_the_paper_is_five_data_sets_eight_pairs_three_sets_learned_further_and_no_digits():
+def test_the_paper_is_five_sets_eight_pairs_two_studies_three_sets_learned_further_and_no_digits():
     learned = [f"incremental/{name}" for name in INCREMENTAL if name != "digits"]
-    assert names("paper") == [*WITHIN, *ACROSS, *learned]
+    swept = ["group-sparsity/fmnist", "group-sparsity/cifar10"]
+    assert names("paper") == [*WITHIN, *ACROSS, "exclusivity", *swept, *learned]
+    assert names("group-sparsity") == swept
     assert names("within") == WITHIN
     assert names("across") == list(ACROSS)
     assert names("incremental") == learned
@@ -46,11 +48,26 @@ def test_each_experiment_comes_once_in_the_order_asked_for():
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(SettingsError, match="did you mean 'within/fmnist'"):
         find_experiments(["within/fminst"])
-    with pytest.raises(SettingsError, match="choose from: within, across, incremental, paper, within/mnist"):
+    with pytest.raises(
+        SettingsError, match="choose from: within, across, group-sparsity, incremental, paper, within/mn"
+    ):
         find_experiments(["within/mnist", "tables"])
 
 
-@pytest.mark.parametrize("name", ["open-world/fmnist", "exclusivity", "group-sparsity"])
+def test_a_sweep_runs_every_trial_at_each_weight_and_both_kinds_of_sparsity():
+    for name in ("fmnist", "cifar10"):
+        trials = CATALOGUE[f"group-sparsity/{name}"].trials(SHELS, 3)
+        assert len(trials) == 3 * 41 == len({trial.key for trial in trials})
+        points = [(t.settings.training.alpha, t.settings.training.depth_weights) for t in trials[:41]]
+        assert points[0] == (0.0, "layer-wise")
+        assert points[1:] == [(a / 1000, kind) for a in range(1, 21) for kind in ("layer-wise", "constant")]
+        assert [trial.seed for trial in trials] == [0] * 41 + [1] * 41 + [2] * 41
+        within = CATALOGUE[f"within/{name}"].trials(SHELS, 1)[0]
+        assert trials[1].settings == within.settings  # the paper's own weight is one of them
+        assert (trials[1].known, trials[1].novel) == (within.known, within.novel)
+
+
+@pytest.mark.parametrize("name", ["open-world/fmnist"])
 def test_a_name_kept_for_later_says_so(name):
     with pytest.raises(SettingsError, match=f"experiment '{name}' is not there yet"):
         find_experiments([name])

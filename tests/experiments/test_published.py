@@ -6,7 +6,7 @@ from shels.experiments.catalogue import CATALOGUE, FAMILIES
 from shels.experiments.published import published
 from shels.experiments.trials import MEASURES
 
-NAMES = [each.name for each in FAMILIES["paper"] if each.task == "detection"]
+NAMES = [each.name for family in ("within", "across") for each in FAMILIES[family]]
 METHODS = ("shels", "scaled-cosine")
 
 

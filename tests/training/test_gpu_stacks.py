@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -22,13 +23,15 @@ from shels.model.networks import build, from_chain
 from shels.model.sparsity import group_sparsity
 from shels.training.data import Rows, TrialData, TrialTraining
 from shels.training.loop import fit_trials
-from shels.training.losses import cross_entropy, shels_loss
+from shels.training.losses import cross_entropy, shels_loss, sparsity_state
+from shels.training.optimisers import moments_of, stacked_step, table
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
 ]
 SETTINGS = TrainingSettings(Adam(1e-3), batch_size=8, steps=50, check_every=25, alpha=1e-3)
+SPARSITIES = [(0.0, "layer-wise"), (0.01, "layer-wise"), (0.01, "constant")]
 
 
 def away(got, expected):
@@ -60,6 +63,9 @@ def plain(x, weight, bias, pool):
         (3, 14, 64, 64, True),
         (9, 8, 64, 128, False),
         (32, 8, 128, 128, True),
+        (32, 56, 32, 64, True),  # maps so large that sums over pixels are cut into many parts
+        (8, 112, 3, 32, False),
+        (4, 14, 256, 512, True),
     ],
 )
 def test_a_convolution_and_its_gradients_are_those_of_float64(precision, near, n, side, read, written, pool):
@@ -133,6 +139,29 @@ def test_cosines_cross_entropy_and_sparsity_are_those_of_float64(classes):
     assert all(away(a, b) < 1e-4 for a, b in zip(grads, wanted, strict=True))
 
 
+@pytest.mark.parametrize("optimiser", [Adam(0.1), Sgd(0.1, momentum=0.9, weight_decay=0.01)], ids=str)
+def test_a_kernel_moves_parameters_as_the_formula_does_and_leaves_a_resting_trial_alone(optimiser):
+    shapes = {"conv": (3, 8, 4, 3, 3), "linear": (3, 700, 9)}
+    start = {name: torch.randn(shape, device="cuda") for name, shape in shapes.items()}
+    start["conv"] = start["conv"].permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+    results = []
+    for kernels in (True, False):
+        params = {name: value.clone() for name, value in start.items()}
+        moments = moments_of(optimiser, params)
+        draws = torch.Generator("cuda").manual_seed(1)
+        for taken in range(4):
+            grads = [torch.randn(value.shape, device="cuda", generator=draws) for value in params.values()]
+            rows = [table(optimiser, taken, [0.1, 0.05][: 1 + trial % 2], 2)[trial % 2] for trial in range(3)]
+            now = torch.stack([*rows[:2], torch.zeros(2)]).to("cuda", torch.float32)
+            with trial_axis.stacking(torch.float32) if kernels else nullcontext():
+                stacked_step(optimiser, params, grads, moments, now)
+        results.append(params)
+    for name, value in results[0].items():
+        assert torch.allclose(value, results[1][name], rtol=0, atol=1e-5), name
+        assert torch.equal(value[2], start[name][2])
+        assert not torch.allclose(value[0], start[name][0], atol=1e-2)
+
+
 def trials(count, dtype=torch.float32, architecture="six-conv-256", side=16, channels=1):
     """Return trials on shared inputs that differ in samples, classes and seeds."""
     draw = torch.Generator().manual_seed(0)
@@ -161,6 +190,26 @@ def test_alone_and_stacked_agree_in_float64_to_1e_9(optimiser):
     stacked = trained(trials(3, torch.float64), settings, together=3)
     for one, other in zip(alone, stacked, strict=True):
         assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-9
+
+
+def test_a_stack_of_several_sparsities_agrees_with_each_alone_in_float64():
+    plans = [replace(SETTINGS, alpha=a, depth_weights=kind) for a, kind in SPARSITIES]
+    pairs = zip(trials(3, torch.float64), plans, strict=True)
+    alone = [trained([each], plan, together=1)[0] for each, plan in pairs]
+    pairs = zip(trials(3, torch.float64), plans, strict=True)
+    own = [replace(each, state=sparsity_state(each.network, plan)) for each, plan in pairs]
+    for one, other in zip(alone, trained(own, together=3), strict=True):
+        assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-9
+
+
+def test_sparsities_of_a_trial_s_own_go_through_the_kernels():
+    plans = [replace(SETTINGS, alpha=a, depth_weights=kind) for a, kind in SPARSITIES]
+    pairs = zip(trials(3), plans, strict=True)
+    alone = [trained([each], plan)[0] for each, plan in pairs]
+    pairs = zip(trials(3), plans, strict=True)
+    own = [replace(each, state=sparsity_state(each.network, plan)) for each, plan in pairs]
+    for one, other in zip(alone, trained(own), strict=True):
+        assert max(float((one[name] - other[name]).abs().max()) for name in one) < 5e-3
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -25,7 +25,7 @@ from shels.runtime import finished
 from shels.training.checkpoints import Checkpoint
 from shels.training.data import Rows, TrialData, TrialTraining
 from shels.training.loop import fit, fit_trials, training
-from shels.training.losses import PADDING, Objective, average, cross_entropy, shels_loss
+from shels.training.losses import PADDING, Objective, average, cross_entropy, shels_loss, sparsity_state
 from shels.training.stack import Stack, stacked_params
 from shels.training.trial_run import Plan
 
@@ -153,6 +153,25 @@ def test_trials_of_other_lengths_train_alike_alone_and_stacked(settings):
     _, went = check((Recipe(0, n=57), Recipe(1, n=23), Recipe(2, n=5), Recipe(3, n=64)), settings)
     if settings is EPOCHS:
         assert [each.checks[-1].step for each in went] == [56, 21, 7, 56]
+
+
+def test_trials_of_other_sparsity_train_in_one_stack_as_each_does_alone():
+    kinds = [(0.0, "layer-wise"), (0.02, "layer-wise"), (0.02, "constant"), (0.3, "constant")]
+    plans = [replace(ADAM, alpha=alpha, depth_weights=kind) for alpha, kind in kinds]
+    alone, networks = [], [Recipe(seed=3).network() for _ in plans]
+    for plan in plans:
+        network = Recipe(seed=3).network()
+        fit(network, shels_loss(network, plan), Recipe(seed=3).data(), plan, seed=3)
+        alone.append(network.state_dict())
+    data = Recipe(seed=3).data()
+    states = [sparsity_state(each, plan) for each, plan in zip(networks, plans, strict=True)]
+    trials = [TrialTraining(each, data, 3, state) for each, state in zip(networks, states, strict=True)]
+    fit_trials(trials, shels_loss(networks[0], plans[0]), plans[0], together=4)
+    for one, expected in zip(networks, alone, strict=True):
+        for name, value in one.state_dict().items():
+            assert torch.allclose(value, expected[name], rtol=0, atol=1e-9), name
+    sizes = [float(one.body[0].weight.detach().norm()) for one in networks]
+    assert sizes[3] < sizes[1] < sizes[0]
 
 
 @pytest.mark.parametrize("head", ["cosine", "linear"])

@@ -22,6 +22,8 @@ from shels.experiments.records import Records
 from shels.experiments.trials import Trial, TrialResult
 from shels.runtime import mapped
 from shels.training import Checkpoint, Fit, TrialTraining, loop
+from shels.training.data import State
+from shels.training.losses import sparsity_state
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,11 @@ def _train(
     first, like = stack[0], stack[0].trials[0]
     on_cpu = first.data.inputs.device.type == "cpu"
     stores = [Checkpoint(_checkpoint_path(records, each.trials[0])) if on_cpu else None for each in stack]
-    pairs = zip(stack, stores, strict=True)
-    networks = [TrialTraining(t.network, t.data, t.seed, checkpoint=store) for t, store in pairs]
+    varied = len({each.settings for each in stack}) > 1  # in α and μ alone: see `groups`
+    networks = [
+        TrialTraining(each.network, each.data, each.seed, _own_sparsity(each) if varied else {}, store)
+        for each, store in zip(stack, stores, strict=True)
+    ]
     objective = initial_training(like.method, like.settings).objective(first.network, first.settings)
     work = loop.training(
         networks,
@@ -128,6 +133,10 @@ def _train(
         together=None if on_cpu else len(stack),
     )
     return (yield from mapped(work, lambda now: Advance("training", trials, now.step / max(1, now.steps))))
+
+
+def _own_sparsity(training: Training) -> State:
+    return sparsity_state(training.network, training.settings)
 
 
 @dataclass(frozen=True, eq=False)

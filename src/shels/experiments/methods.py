@@ -163,10 +163,14 @@ FAMILIES = {
 
 
 class InitialTraining(NamedTuple):
-    """How a trial's network is trained at first. key: the same for trainings that do the same."""
+    """How a trial's network is trained at first. key: the same for trainings that do the same.
+
+    own_sparsity: whether the loss takes a trial's α and μ from its state, so that a stack may have several.
+    """
 
     key: tuple[Any, ...]
     objective: Callable[[Network, TrainingSettings], Objective]
+    own_sparsity: bool = False
 
 
 def initial_training(method: str, settings: Settings) -> InitialTraining:
@@ -174,12 +178,13 @@ def initial_training(method: str, settings: Settings) -> InitialTraining:
     chosen = METHODS[method]
     if chosen.task != "detection":
         learner = method_of(settings.accommodation)
-        return InitialTraining(learner.about_initial() or (shels_loss.__name__,), learner.initial)
+        own = learner.about_initial()
+        return InitialTraining(own or (shels_loss.__name__,), learner.initial, own_sparsity=not own)
 
     def objective(network: Network, training: TrainingSettings) -> Objective:
         return Objective(chosen.loss(network, training), training)
 
-    return InitialTraining((chosen.loss.__name__,), objective)
+    return InitialTraining((chosen.loss.__name__,), objective, chosen.loss is shels_loss)
 
 
 def taught_classes(trial: Trial) -> tuple[Label, ...]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -47,13 +47,17 @@ def training_key(trial: Trial) -> str:
 
 
 def groups(trials: Sequence[Trial]) -> list[list[list[Trial]]]:
-    """Return trials that can be stacked together, and in each group those that share a trained network."""
+    """Return trials that can be stacked together, and in each group those that share a trained network.
+
+    Trials of one stack may differ in α and μ where their loss takes these from each trial's state.
+    """
     out: dict[Any, dict[Any, list[Trial]]] = {}
     for trial in trials:
-        settings = trial.settings
-        key = initial_training(trial.method, settings).key
-        alike = (trial.known_data, settings.network, settings.training, trial.precision, key)
-        same = (trial.seed, taught_classes(trial))
+        network, training = trial.settings.network, trial.settings.training
+        first = initial_training(trial.method, trial.settings)
+        stacked = replace(training, alpha=0.0, depth_weights="constant") if first.own_sparsity else training
+        alike = (trial.known_data, network, stacked, trial.precision, first.key)
+        same = (trial.seed, taught_classes(trial), training)
         out.setdefault(alike, {}).setdefault(same, []).append(trial)
     return [list(trainings.values()) for trainings in out.values()]
 
@@ -122,7 +126,27 @@ class Loaded:
             return
         first = self.trainings[0]
         width = planned(first.network, first.data, first.settings)
+        portions = [self.trainings]
         if self.device.type == "cuda":  # on a CPU one after another, so that each result is written at once
-            width = most or width
-        for start in range(0, len(self.trainings), width):
-            yield self.trainings[start : start + width]
+            width, portions = most or width, alike_in_length(self.trainings)
+        for portion in portions:
+            for start in range(0, len(portion), width):
+                yield portion[start : start + width]
+
+
+_LONGER = 1.5
+"""How many times the samples of one training another may have in the same stack."""
+
+
+def alike_in_length(trainings: Sequence[Training]) -> list[list[Training]]:
+    """Part trainings by their number of samples: in a stack the shorter ones wait for the longest."""
+    portions: list[list[Training]] = []
+    for each in sorted(trainings, key=_samples):
+        if not portions or _samples(each) > _LONGER * _samples(portions[-1][0]):
+            portions.append([])
+        portions[-1].append(each)
+    return portions
+
+
+def _samples(training: Training) -> int:
+    return len(training.data.training.places)

@@ -129,9 +129,9 @@ _SWAPPED = "Table 9 prints the AUROC of the two methods in each other's column"
 def published(experiment: str, method: str, measure: str) -> Published | None:
     """Return what the paper published for an experiment, a method and a measure; None where nothing.
 
-    measure: one of MEASURES; for "within/fmnist" also "exclusivity".
+    measure: one of MEASURES; for "within/fmnist" and "exclusivity", the same networks, also "exclusivity".
     """
-    if (experiment, measure) == ("within/fmnist", "exclusivity"):
+    if experiment in ("within/fmnist", "exclusivity") and measure == "exclusivity":
         return _exclusivity(method)
     row = _TABLES.get(experiment, {}).get(method)
     if row is None or measure not in MEASURES:

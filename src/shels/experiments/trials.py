@@ -25,7 +25,11 @@ OPEN_WORLD_MEASURES = tuple(key for key, measure in metrics.MEASURES.items() if 
 """Of an agent without boundaries: accuracy over all classes at the end, the same with rejection, how many
 novel classes it found and how soon, how often known ones alarmed it, and how its names fit the truth."""
 
-_BY_FAMILY = {"incremental": LEARNING_MEASURES, "open-world": OPEN_WORLD_MEASURES}
+_BY_FAMILY = {
+    "exclusivity": ("exclusivity",),
+    "incremental": LEARNING_MEASURES,
+    "open-world": OPEN_WORLD_MEASURES,
+}
 
 
 def measures_of(experiment: str) -> tuple[str, ...]:

@@ -36,7 +36,10 @@ def tiles(read: int, written: int, *, back: bool, exact: bool) -> dict[str, int]
 
 
 def sum_tiles(read: int, written: int, pixels: int, *, exact: bool) -> dict[str, int]:
-    """Return the tile of a sum over pixels, and how many parts to cut it into; trials play no role."""
+    """Return the tile of a sum over pixels, and how many parts to cut it into; trials play no role.
+
+    Wide layers have enough tiles to keep a GPU busy; narrow ones, and large maps, are cut into parts.
+    """
     plan = {"WIDE": False, "BN": min(written, 64), "BK": 64, "num_warps": 4, "num_stages": 3}
     if read < 16:
         wanted, more = 64, {"BC": triton.next_power_of_2(9 * read), "BK": 128, "num_stages": 2}
@@ -44,7 +47,7 @@ def sum_tiles(read: int, written: int, pixels: int, *, exact: bool) -> dict[str,
         wanted, more = 256 // read, {"BC": min(read, 32), "num_stages": 2}
     else:
         wanted, more = 256 // read, {"BC": min(read, 64), "WIDE": read < 64}
-    return plan | more | {"parts": max(1, min(wanted, pixels // 512))}
+    return plan | more | {"parts": max(1, min(max(wanted, pixels // 8192), pixels // 512))}
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor, *, pool: bool) -> tuple[Tensor, Tensor]:

@@ -54,6 +54,18 @@ def group_sparsity(weights: Sequence[Tensor], mu: Sequence[float]) -> Tensor:
     return torch.stack([factor * outgoing_norms(weight).sum() for weight, factor in kept]).sum()
 
 
+def scaled_group_sparsity(weights: Sequence[Tensor], factors: Tensor) -> Tensor:
+    """Return each layer's group norms times a factor, summed: what `group_sparsity` is with α in it.
+
+    factors: (layers,), a tensor, so that trials side by side may differ in it.
+
+    >>> layers = [torch.tensor([[3.0, 0.0], [4.0, 2.0]]), torch.tensor([[1.0, 1.0]])]
+    >>> scaled_group_sparsity(layers, torch.tensor([1.0, 0.5])).item()
+    8.0
+    """
+    return (torch.stack([group_sparsity([weight], [0.0]) for weight in weights]) * factors).sum()
+
+
 def exclusive_sparsity(weights: Sequence[Tensor], mu: Sequence[float]) -> Tensor:
     """Return the exclusive sparsity of Zhou et al. before γ, Eq. (8), each layer's times μ.
 

@@ -19,7 +19,7 @@ from shels.config import TrainingSettings
 from shels.kernels import trial_axis
 from shels.model.head import scaled_cosines
 from shels.model.networks import Network
-from shels.model.sparsity import depth_weights, exclusive_sparsity, group_sparsity
+from shels.model.sparsity import depth_weights, exclusive_sparsity, group_sparsity, scaled_group_sparsity
 from shels.training.checkpoints import Params
 from shels.training.data import Batch, State
 
@@ -36,6 +36,9 @@ PADDING = -100
 """The label of a sample that is not there: every loss leaves it out."""
 SURPLUS = "surplus"
 """In a stack's state: 0 for each of a trial's classes, -inf for rows of the head that another trial has."""
+
+SPARSITY = "sparsity"
+"""In a trial's state: α (1 - μ) of each weight layer (layers,), where it is not the settings' own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,21 +94,44 @@ def validation_sums(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def shels_loss(network: Network, settings: TrainingSettings) -> Loss:
-    """Return the loss of Eq. (3): cross-entropy over raw cosines and group sparsity that fades with depth."""
+    """Return the loss of Eq. (3): cross-entropy over raw cosines and group sparsity that fades with depth.
+
+    α and μ are the settings', unless the trial's state has its own (`sparsity_state`).
+    """
+    mu, alpha = depth_weights(len(network.weight_names()), settings.depth_weights), settings.alpha
+
+    def sparsity(weights: list[Tensor], state: State) -> Tensor | None:
+        if SPARSITY in state:
+            return scaled_group_sparsity(weights, state[SPARSITY])
+        # Norms that count for nothing would cost a fifth of a step on a GPU.
+        return alpha * group_sparsity(weights, mu) if alpha else None
+
+    return _sparse_loss(network, sparsity)
+
+
+def sparsity_state(network: Network, settings: TrainingSettings) -> dict[str, Tensor]:
+    """Return a trial's α and μ as state, so that trials of several can be trained as one stack.
+
+    >>> from shels.config import NetworkSettings
+    >>> from shels.model.networks import build
+    >>> network = build(NetworkSettings("vectors"), shape=(10,), classes=3, seed=0)
+    >>> sparsity_state(network, TrainingSettings(alpha=1.0, epochs=1))
+    {'sparsity': tensor([1.0000, 0.5000, 0.0000])}
+    """
+    like = next(network.parameters())
     mu = depth_weights(len(network.weight_names()), settings.depth_weights)
-    return _sparse_loss(network, settings.alpha, lambda weights: group_sparsity(weights, mu))
+    factors = [settings.alpha * (1 - m) for m in mu]
+    return {SPARSITY: torch.tensor(factors, dtype=like.dtype, device=like.device)}
 
 
-def _sparse_loss(network: Network, factor: float, sparsity: Callable[[list[Tensor]], Tensor]) -> Loss:
+def _sparse_loss(network: Network, sparsity: Callable[[list[Tensor], State], Tensor | None]) -> Loss:
     names = network.weight_names()
 
     def loss(params: Params, batch: Batch, state: State) -> Tensor:
         # Made before the scores: where a loss has a third term, gradients are added up in that order.
-        term = sparsity([params[name] for name in names]) if factor else None
+        term = sparsity([params[name] for name in names], state)
         value = cross_entropy(class_scores(network, params, batch.inputs, state), batch.labels)
-        if term is None:  # norms that count for nothing would cost a fifth of a step on a GPU
-            return value
-        return value + factor * term
+        return value if term is None else value + term
 
     return loss
 
@@ -118,7 +144,7 @@ def exclusive_sparsity_loss(network: Network, settings: TrainingSettings, gamma:
     """
     del settings
     mu = depth_weights(len(network.weight_names()))
-    return _sparse_loss(network, gamma, lambda weights: exclusive_sparsity(weights, mu))
+    return _sparse_loss(network, lambda weights, _: gamma * exclusive_sparsity(weights, mu))
 
 
 class _Features(nn.Module):
