@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 Pairing = list[tuple[Experiment, list[Method]]]
 
-_AGENTS = [METHODS[name] for name in ("shels-agent", "maha-agent", "gaussian-agent", "joint-bound")]
-
 
 @dataclass(frozen=True)
 class Selection:
@@ -35,8 +33,7 @@ def select_trials(
 ) -> Selection:
     """Select the trials 0 to count - 1 of some experiments by some methods, each by name or by family.
 
-    methods: None for our own: SHELS's detection, our ways to learn classes, and in the open world the agents
-    that start from the same network with the paper's rival and the bound, but for what is on request.
+    methods: None for our own: SHELS's detection, and our ways to learn classes.
 
     >>> chosen = select_trials(["within/digits"], ["shels", "ewc"], 3, {})
     >>> [trial.seed for trial in chosen.trials], chosen.notes
@@ -45,18 +42,10 @@ def select_trials(
     if not names:
         raise SettingsError("name an experiment, such as within/fmnist; --list shows them all")
     experiments, chosen = find_experiments(names), _separate(methods)
-    own = [METHODS["shels"], *(each for each in FAMILIES["own"] if each.task == "learning"), *_AGENTS]
+    own = [METHODS["shels"], *(each for each in FAMILIES["own"] if each.task == "learning")]
     pairs = _paired(experiments, own if chosen is None else find_methods(chosen), names)
-    notes = _left_out(pairs, chosen or ())
-    if chosen is None:
-        pairs = [(each, [way for way in fit if way.name not in each.on_request]) for each, fit in pairs]
-        notes += [
-            f"{each.name} without {', '.join(each.on_request)}, which take long there: name them by --methods"
-            for each in experiments
-            if each.on_request
-        ]
     trials = [each.trials(method, count, **changes) for each, fitting in pairs for method in fitting]
-    return Selection([trial for some in trials for trial in some], notes)
+    return Selection([trial for some in trials for trial in some], _left_out(pairs, chosen or ()))
 
 
 def named_data(data_dir: Path | None) -> Source:
