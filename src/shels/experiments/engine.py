@@ -274,18 +274,10 @@ def _result(
     checks = [vars(check) for check in fit.checks]
     details = measured.details | {"checks": checks, "best_epoch": fit.best.epoch, "stages": dict(stages)}
     details |= {"stacked": fit.together, "precision": "TF32" if tf32 else trial.precision}
-    seconds, place = sum(stages.values()), _device_name(device)
+    seconds, place = sum(stages.values()), runtime.device_name(device)
     return TrialResult(trial, measured.metrics, seconds, place, versions(), details)
 
 
 def versions() -> dict[str, str]:
     """Return the versions that a result depends on."""
     return {"shels": __version__, "torch": torch.__version__, "python": platform.python_version()}
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    name = platform.processor() or platform.machine()
-    threads = torch.get_num_threads()
-    return f"{name} CPU, {threads} thread{'s' * (threads > 1)}"
