@@ -16,6 +16,7 @@ from shels.errors import ShelsError
 from shels.experiments.incremental import TrainedTrial, by_method, learn_classes
 from shels.experiments.measuring import Figures, measure
 from shels.experiments.methods import METHODS, Task, initial_training
+from shels.experiments.open_world import run_agents
 from shels.experiments.preparing import Loaded, Source, Training, groups, training_key
 from shels.experiments.records import Records
 from shels.experiments.trials import Trial, TrialResult
@@ -207,22 +208,28 @@ def _measured(stack: Sequence[Training], data: Loaded, clock: Clock) -> dict[str
     return _measured(stack[:half], data, clock) | _measured(stack[half:], data, clock)
 
 
+_LATER_TASKS = {"learning": (learn_classes, "learning class by class"), "open-world": (run_agents, "agent")}
+"""What goes on after the first training, and what its time is called, by task."""
+
+
 def _learn(trained: _Trained) -> Iterator[Advance]:
     """Let the other trials learn class by class, one method after another, each recorded when it is done.
 
     Trials that do not fit into memory together are parted.
     """
-    known, waiting = trained.data.known, by_method(trained.with_task("learning"))
+    known = trained.data.known
+    waiting = by_method([*trained.with_task("learning"), *trained.with_task("open-world")])
     done, every = 0, sum(map(len, waiting))
     while waiting:
         group, clock = waiting.pop(0), Clock()
+        go_on, stage = _LATER_TASKS[METHODS[group[0].trial.method].task]
         tests = trained.data.tests[known.name]
 
         def advance(share: float, before: int = done, size: int = len(group)) -> Advance:
             return Advance("learning", trained.trials, (before + share * size) / every)
 
         try:
-            figures = yield from mapped(learn_classes(group, known, tests), advance)
+            figures = yield from mapped(go_on(group, known, tests), advance)
         except (ShelsError, torch.OutOfMemoryError) as error:
             if isinstance(error, torch.OutOfMemoryError) and len(group) > 1:
                 half = len(group) // 2
@@ -230,7 +237,7 @@ def _learn(trained: _Trained) -> Iterator[Advance]:
                 continue
             yield Advance("failed", tuple(trial for trial, _, _ in group), message=_reason(error))
         else:
-            clock.lap("learning class by class")
+            clock.lap(stage)
             yield from trained.recorded(group, figures, clock, (done + len(group)) / every)
         done += len(group)
 

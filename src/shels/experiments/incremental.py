@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from shels.detection.calibration import Verdicts
 from shels.detection.metrics import evaluated
 from shels.errors import AccommodationError, ShelsError
 from shels.experiments.measuring import Figures
+from shels.experiments.methods import taught_classes
 from shels.experiments.preparing import Training
 from shels.experiments.trials import Trial
 from shels.learner.changes import taking_in
@@ -35,6 +36,12 @@ class TrainedTrial(NamedTuple):
     trial: Trial
     training: Training
     fit: Fit
+
+
+class Ending(Protocol):
+    """A trial on its way that may come to an end. error: why it could not go on."""
+
+    error: ShelsError | None
 
 
 @dataclass(eq=False)
@@ -115,18 +122,18 @@ def learn_classes(
     Returns the figures of each trial by its key, or why it has none. tests: the test inputs, where networks
     compute.
     """
-    with _quiet():
+    with quiet():
         trials = [_begun(*each, known, tests) for each in group]
     steps = max(len(each.trial.novel) for each in trials)
     for step in range(steps):
-        with _quiet():
+        with quiet():
             _take_in([each for each in trials if not each.error and step < len(each.trial.novel)], step)
         yield (step + 1) / steps
     return {each.trial.key: each.error or _figures(each) for each in trials}
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Leave out what a learner would warn a person of: few samples, a new class like a known one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -135,16 +142,20 @@ def _quiet() -> Iterator[None]:
 
 def _begun(trial: Trial, training: Training, fit: Fit, known: DataSet, tests: Tensor) -> IncrementalTrial:
     """Return a trial whose learner knows the first classes, as it stands."""
-    data, inputs = training.data, training.data.inputs
+    begun = IncrementalTrial(trial, first_learner(trial, training, fit), known, training.data.inputs, tests)
+    begun.evaluate(None)
+    return begun
+
+
+def first_learner(trial: Trial, training: Training, fit: Fit) -> Learner:
+    """Make the learner of a trained network as `fit` makes it; it knows the first classes."""
+    data, inputs, classes = training.data, training.data.inputs, taught_classes(trial)
     parts = [
-        Samples(inputs[rows.places.to(inputs.device)], rows.labels, trial.known, origin="the known classes")
+        Samples(inputs[rows.places.to(inputs.device)], rows.labels, classes, origin="the known classes")
         for rows in (data.training, data.validation)
         if rows
     ]
-    learner = assembled(training.network, parts[0], parts[-1], data.prepare, trial.settings, trial.seed, fit)
-    begun = IncrementalTrial(trial, learner, known, inputs, tests)
-    begun.evaluate(None)
-    return begun
+    return assembled(training.network, parts[0], parts[-1], data.prepare, trial.settings, trial.seed, fit)
 
 
 def _take_in(trials: Sequence[IncrementalTrial], step: int) -> None:
@@ -156,11 +167,11 @@ def _take_in(trials: Sequence[IncrementalTrial], step: int) -> None:
         requests = [_next_request(each, steps, fit) for (each, steps), fit in zip(waiting, fits, strict=True)]
         pairs = [(one, request) for one, request in zip(waiting, requests, strict=True) if request]
         waiting = [one for one, _ in pairs]
-        fits = _trained([request for _, request in pairs], trials[0].trial.precision)
+        fits = train_together([request for _, request in pairs], trials[0].trial.precision)
     seconds = (time.perf_counter() - began) / max(1, len(trials))
     for each in trials:
         if each.error is None:
-            with _failing(each):
+            with failing(each):
                 each.evaluate(seconds)
 
 
@@ -168,7 +179,7 @@ def _next_request(
     trial: IncrementalTrial, steps: Generator[TrainingRequest, Fit, Learner], fit: Fit | None
 ) -> TrainingRequest | None:
     """Send a learner how its training went, and return the next that it asks for; None where it is done."""
-    with _failing(trial):
+    with failing(trial):
         if fit is not None and fit.error is not None:
             raise fit.error
         try:
@@ -179,7 +190,7 @@ def _next_request(
 
 
 @contextmanager
-def _failing(trial: IncrementalTrial) -> Iterator[None]:
+def failing(trial: Ending) -> Iterator[None]:
     """Let a trial that cannot go on end alone."""
     try:
         yield
@@ -189,7 +200,7 @@ def _failing(trial: IncrementalTrial) -> Iterator[None]:
         trial.error = AccommodationError(f"the class could not be taken in: {error}")
 
 
-def _trained(requests: Sequence[TrainingRequest], precision: Precision) -> list[Fit | None]:
+def train_together(requests: Sequence[TrainingRequest], precision: Precision) -> list[Fit | None]:
     """Run trainings, those that are alike together, and return how each went, in the order given."""
     out: dict[int, Fit] = {}
     alike: dict[Hashable, list[int]] = {}

@@ -17,7 +17,7 @@ from shels.data.preparation import prepare_for
 from shels.data.samples import DataSet
 from shels.data.splits import hold_out_labels
 from shels.errors import DataError, ShelsError
-from shels.experiments.methods import initial_training
+from shels.experiments.methods import initial_training, taught_classes
 from shels.experiments.trials import Trial
 from shels.model.networks import Network, build
 from shels.training import Rows, TrialData, planned
@@ -41,7 +41,7 @@ def training_key(trial: Trial) -> str:
     """Return a digest of all that decides the network that a trial trains."""
     settings = [to_dict(trial.settings.network), to_dict(trial.settings.training), trial.precision]
     key = initial_training(trial.method, trial.settings).key
-    what = [trial.known_data, list(trial.known), trial.seed, key[0] if len(key) == 1 else key]
+    what = [trial.known_data, list(taught_classes(trial)), trial.seed, key[0] if len(key) == 1 else key]
     text = json.dumps([*what, settings], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
@@ -57,7 +57,7 @@ def groups(trials: Sequence[Trial]) -> list[list[list[Trial]]]:
         first = initial_training(trial.method, trial.settings)
         stacked = replace(training, alpha=0.0, depth_weights="constant") if first.own_sparsity else training
         alike = (trial.known_data, network, stacked, trial.precision, first.key)
-        same = (trial.seed, trial.known, training)
+        same = (trial.seed, taught_classes(trial), training)
         out.setdefault(alike, {}).setdefault(same, []).append(trial)
     return [list(trainings.values()) for trainings in out.values()]
 
@@ -67,13 +67,13 @@ def prepared(trials: Sequence[Trial], known: DataSet, inputs: Tensor, device: to
 
     inputs: the known data set's training inputs, where the network will compute; all trainings share them.
     """
-    trial, settings = trials[0], trials[0].settings
-    index, labels = known.train.places(trial.known)
+    trial, settings, classes = trials[0], trials[0].settings, taught_classes(trials[0])
+    index, labels = known.train.places(classes)
     groups = None if known.train.groups is None else known.train.groups[index]
     parts = hold_out_labels(labels, groups, settings.training.validation_share, trial.seed)
     like = known.train.inputs[index[parts[0]]] if known.train.inputs.ndim == 2 else known.train.inputs[:1]
     preparation = prepare_for(like, settings.network).to(device)
-    network = build(settings.network, preparation.shape, len(trial.known), trial.seed).to(device)
+    network = build(settings.network, preparation.shape, len(classes), trial.seed).to(device)
     training, validation = (Rows(index[part], labels[part]) for part in parts)
     data = TrialData(inputs, training, validation, preparation)
     return Training(trials, network, data, settings.training, trial.seed)
@@ -107,10 +107,11 @@ class Loaded:
                 self.sets[trial.novel_data] = novel
                 self.tests[trial.novel_data] = novel.test.inputs.to(self.device)
             self.sets[trial.novel_data].test.places(trial.novel)
-            self.known.test.places(trial.known)
-            _, labels = self.known.train.places(trial.known)
-            counts = labels.bincount(minlength=len(trial.known)).tolist()
-            for name, count in zip(trial.known, counts, strict=True):
+            classes = taught_classes(trial)
+            self.known.test.places(classes)
+            _, labels = self.known.train.places(classes)
+            counts = labels.bincount(minlength=len(classes)).tolist()
+            for name, count in zip(classes, counts, strict=True):
                 if count < 2:  # some to train on, and some to hold out
                     few = f"class {name!r} has {count} samples, and needs 2 or more"
                     raise DataError(f"{self.known.train.origin}: {few}")

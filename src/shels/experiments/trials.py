@@ -21,12 +21,20 @@ LEARNING_MEASURES = tuple(key for key, measure in metrics.MEASURES.items() if me
 """Of learning class by class: final accuracy over all classes, that of the classes taken in, how much was
 lost, the final accuracy with rejection, and how well each new class was told from the known ones before."""
 
+OPEN_WORLD_MEASURES = tuple(key for key, measure in metrics.MEASURES.items() if measure.in_open_world)
+"""Of an agent without boundaries: accuracy over all classes at the end, the same with rejection, how many
+novel classes it found and how soon, how often known ones alarmed it, and how its names fit the truth."""
+
+_BY_FAMILY = {
+    "exclusivity": ("exclusivity",),
+    "incremental": LEARNING_MEASURES,
+    "open-world": OPEN_WORLD_MEASURES,
+}
+
 
 def measures_of(experiment: str) -> tuple[str, ...]:
     """Return the measures that an experiment's tables show, by its name."""
-    if experiment == "exclusivity":
-        return ("exclusivity",)
-    return LEARNING_MEASURES if experiment.startswith("incremental/") else MEASURES
+    return _BY_FAMILY.get(experiment.partition("/")[0], MEASURES)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ beside others of its kind by an experiment.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from functools import wraps
+from typing import Any, ClassVar, Literal, ParamSpec, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,12 +18,13 @@ from shels.config import TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.detection.protocol import Naming
-from shels.errors import AccommodationError, DataError
+from shels.errors import AccommodationError, DataError, TrainingError
 from shels.model.networks import Network, Views
 from shels.runtime import finished, generator
 from shels.training import Fit, Objective, Progress, TrainingRequest, fitting, shels_loss
 
 Stores: TypeAlias = Literal["nothing", "statistics", "old data"]
+Given = ParamSpec("Given")
 Value = TypeVar("Value")
 Memory: TypeAlias = dict[str, Tensor]
 """All that is remembered of old classes, by name; names with a prefix belong together."""
@@ -137,15 +139,34 @@ def take_in(method: LearningMethod, new: NewClass) -> Accommodated:
 
 
 def train_alone(requests: Generator[TrainingRequest, Fit, Value]) -> Generator[Progress, None, Value]:
-    """Train what a coroutine asks for, one request after another, and report on the way."""
+    """Train what a coroutine asks for, one request after another, and report on the way.
+
+    It is told of a training that failed where it asked for it.
+    """
     try:
         request = next(requests)
         while True:
-            result = yield from fitting(request)
-            request = requests.send(result)
+            try:
+                result = yield from fitting(request)
+            except TrainingError as error:
+                request = requests.throw(error)
+            else:
+                request = requests.send(result)
     except StopIteration as end:
         value: Value = end.value
         return value
+
+
+def trained_alone(
+    function: Callable[Given, Generator[TrainingRequest, Fit, Value]],
+) -> Callable[Given, Generator[Progress, None, Value]]:
+    """Return what does as a coroutine function, each training that it asks for run by itself."""
+
+    @wraps(function)
+    def run(*given: Given.args, **named: Given.kwargs) -> Generator[Progress, None, Value]:
+        return train_alone(function(*given, **named))
+
+    return run
 
 
 def batches(network: Network, samples: Samples, prepare: Preparation) -> Iterator[Tensor]:
