@@ -180,14 +180,15 @@ def _list(*, as_json: bool) -> None:
 
     families = {name: [each.name for each in members] for name, members in FAMILIES.items()}
     groups = {name: [each.name for each in members] for name, members in known.FAMILIES.items()}
-    experiments = [{"name": each.name, "title": each.title, "task": each.task} for each in CATALOGUE.values()]
+    columns = ("name", "title", "task", "base")
+    experiments = [{name: getattr(each, name) for name in columns} for each in CATALOGUE.values()]
     columns = ("name", "title", "task", "family")
     methods = [{name: getattr(each, name) for name in columns} for each in known.METHODS.values()]
     if as_json:
         listed = {"experiments": experiments, "families": families, "methods": methods}
         print_json(listed | {"method_families": groups})
         return
-    rows = [(each["name"], each["task"], each["title"]) for each in experiments]
+    rows: list[tuple[str, ...]] = [(e.indented, e.task, e.summary) for e in CATALOGUE.values()]
     rows += [(name, "", f"{len(members)} experiments at once") for name, members in families.items()]
     print_table("experiment", "task", "what", rows=rows)
     ways = [tuple(each[name] for name in ("name", "task", "family", "title")) for each in methods]

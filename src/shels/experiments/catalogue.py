@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from shels.config import Adam, MeanMinusSd, Precision, Settings, TrainingSettings
@@ -12,7 +12,9 @@ from shels.data.sources import named_set
 from shels.data.splits import AUTHORS_ORDERS, authors_split, draw_classes
 from shels.errors import SettingsError, unknown_name
 from shels.experiments.methods import Method, Task
-from shels.experiments.trials import Trial
+from shels.experiments.trials import MeasuredOn, Trial
+from shels.experiments.variant import MARK, Variant, base_name
+from shels.experiments.variants import variants_of
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class Experiment:
     settings: what a method starts from. known_count: how many classes are known; None takes all of
     known_data, and all of novel_data as novel. novel_count: how many of the others are novel; None takes all.
     task: what methods are to do: tell novel samples from known ones, or learn the novel classes one by one.
+    measured_on: which images. methods: the only ones that it is for; none named are all of the task.
+    variant: what makes it another experiment than the one of the same name before the "@".
     """
 
     name: str
@@ -33,6 +37,28 @@ class Experiment:
     task: Task = "detection"
     known_count: int | None = None
     novel_count: int | None = None
+    measured_on: MeasuredOn = "test"
+    methods: tuple[str, ...] = ()
+    variant: Variant | None = None
+
+    def takes(self, method: Method) -> bool:
+        """Tell whether a method has something to do here."""
+        return method.task == self.task and method.name in (self.methods or (method.name,))
+
+    @property
+    def base(self) -> str:
+        """The experiment that it is a variant of, or itself, by name."""
+        return base_name(self.name)
+
+    @property
+    def indented(self) -> str:
+        """Its name in a list, a variant's set in under the experiment that it is of."""
+        return f"  {self.name}" if self.variant else self.name
+
+    @property
+    def summary(self) -> str:
+        """What it is, or what is otherwise than in the experiment that it is a variant of."""
+        return f"  … {self.variant.label}" if self.variant else self.title
 
     @property
     def paired(self) -> bool:
@@ -77,12 +103,32 @@ class Experiment:
         if method.task != self.task:
             ways = f"{method.name} is a way of {method.task}, and {self.name} asks for {self.task}"
             raise SettingsError(ways)
+        if not self.takes(method):
+            raise SettingsError(f"{self.name} is about {', '.join(self.methods)}, not about {method.name}")
         settings = method.settings(_changed(self.settings, epochs, weights), self.known_data)
         sets = (self.known_data, self.novel_data)
         return [
-            Trial(self.name, method.name, seed, *sets, *self.classes(seed), settings, precision)
-            for seed in range(count)
+            Trial(self.name, method.name, seed, *sets, *classes, settings, precision, self.measured_on)
+            for seed, classes in enumerate(map(self.classes, range(count)))
         ]
+
+    def varied(self, variant: Variant) -> Experiment:
+        """Give the same experiment with one choice made otherwise.
+
+        >>> from shels.experiments.variants import VARIANTS
+        >>> CATALOGUE["within/digits"].varied(VARIANTS["last-weights"]).name
+        'within/digits@last-weights'
+        """
+        start, colon, rest = self.title.partition(":")
+        return replace(
+            self,
+            name=f"{self.name}{MARK}{variant.name}",
+            title=f"{start}, {variant.label}{colon}{rest}",
+            settings=variant.applied(self.settings),
+            measured_on=variant.measured_on,
+            methods=variant.methods,
+            variant=variant,
+        )
 
 
 def _changed(settings: Settings, epochs: int | None, weights: str | None) -> Settings:
@@ -137,15 +183,31 @@ _PAPER = (
 _NOTE = " (needs no download; not in the paper)"
 _DIGITS = (_within("digits", 5, _NOTE), _incremental("digits", 7, 3, _NOTE))
 
-CATALOGUE: dict[str, Experiment] = {each.name: each for each in (*_PAPER, *_DIGITS)}
-"""Every experiment that can be run, by its name."""
+
+def _with_variants(experiments: Iterable[Experiment]) -> Iterator[Experiment]:
+    """Give experiments, each followed by its variants."""
+    for each in experiments:
+        yield each
+        yield from (each.varied(variant) for variant in variants_of(each.name))
+
+
+CATALOGUE: dict[str, Experiment] = {each.name: each for each in _with_variants((*_PAPER, *_DIGITS))}
+"""Every experiment that can be run, by its name, variants after the experiment that they are of."""
+
+
+def _variants(family: str) -> tuple[Experiment, ...]:
+    return tuple(each for each in CATALOGUE.values() if each.variant and each.variant.family == family)
+
+
+_REPORTED = tuple(each for each in CATALOGUE.values() if each in (*_PAPER, *_variants("paper")))
 
 FAMILIES: dict[str, tuple[Experiment, ...]] = {
     **{
-        family: tuple(each for each in _PAPER if each.name.startswith(f"{family}/"))
+        family: tuple(each for each in _REPORTED if each.name.startswith(f"{family}/"))
         for family in ("within", "across", "incremental")
     },
-    "paper": _PAPER,
+    "paper": _REPORTED,
+    "fidelity": _variants("fidelity"),
 }
 """Names for several experiments at once; the digits are in none, as the paper does not have them."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from shels.experiments.trials import MEASURES
+from shels.experiments.variant import base_name
 
 TRIALS = 10
 """How many trials stand behind every published figure."""
@@ -129,8 +130,10 @@ _SWAPPED = "Table 9 prints the AUROC of the two methods in each other's column"
 def published(experiment: str, method: str, measure: str) -> Published | None:
     """Return what the paper published for an experiment, a method and a measure; None where nothing.
 
-    measure: one of MEASURES; for "within/fmnist" also "exclusivity".
+    measure: one of MEASURES; for "within/fmnist" also "exclusivity". A variant has the figures of the
+    experiment that it is of.
     """
+    experiment = base_name(experiment)
     if (experiment, measure) == ("within/fmnist", "exclusivity"):
         return _exclusivity(method)
     row = _TABLES.get(experiment, {}).get(method)

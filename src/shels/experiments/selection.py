@@ -42,8 +42,7 @@ def select_trials(
     if not names:
         raise SettingsError("name an experiment, such as within/fmnist; --list shows them all")
     experiments, chosen = find_experiments(names), _separate(methods)
-    own = [METHODS["shels"], *(each for each in FAMILIES["own"] if each.task == "learning")]
-    pairs = _paired(experiments, own if chosen is None else find_methods(chosen), names)
+    pairs = _paired(experiments, None if chosen is None else find_methods(chosen), names)
     trials = [each.trials(method, count, **changes) for each, fitting in pairs for method in fitting]
     return Selection([trial for some in trials for trial in some], _left_out(pairs, chosen or ()))
 
@@ -95,16 +94,25 @@ def _separate(given: Sequence[str] | None) -> list[str] | None:
     return chosen
 
 
-def _paired(experiments: Sequence[Experiment], methods: Sequence[Method], names: Sequence[str]) -> Pairing:
-    """Pair experiments with the methods of their task; those that came with a family may be left without."""
-    pairs = [(each, [method for method in methods if method.task == each.task]) for each in experiments]
+def _fitting(experiment: Experiment, methods: Sequence[Method] | None) -> list[Method]:
+    """Choose the methods that an experiment takes; of none given those it is about, else our own."""
+    if methods is None and experiment.methods:
+        return find_methods(experiment.methods)
+    own = [METHODS["shels"], *(each for each in FAMILIES["own"] if each.task == "learning")]
+    return [method for method in (own if methods is None else methods) if experiment.takes(method)]
+
+
+def _paired(
+    experiments: Sequence[Experiment], methods: Sequence[Method] | None, names: Sequence[str]
+) -> Pairing:
+    """Pair experiments with the methods they take; those that came with a family may be left without."""
+    pairs = [(each, _fitting(each, methods)) for each in experiments]
     without = [each for each, fitting in pairs if not fitting]
     for each in without:
         if each.name in names or len(without) == len(pairs):
-            fitting = ", ".join(method.name for method in METHODS.values() if method.task == each.task)
-            raise SettingsError(
-                f"{each.name} is about {each.task}, and none of --methods is; choose from: {fitting}"
-            )
+            fitting = ", ".join(method.name for method in METHODS.values() if each.takes(method))
+            about = f"{each.name} is about {', '.join(each.methods) or each.task}"
+            raise SettingsError(f"{about}, and none of --methods is; choose from: {fitting}")
     return pairs
 
 
@@ -117,9 +125,13 @@ def _left_out(pairs: Pairing, words: Sequence[str]) -> list[str]:
     used = {method.name for _, fitting in pairs for method in fitting}
     unused = [name for name in dict.fromkeys(words) if name in METHODS and name not in used]
     notes = []
-    if without:
-        names = ", ".join(each.name for each in without)
-        notes.append(f"left out, as none of --methods is for {without[0].task}: {names}")
+    by_task = [each for each in without if not any(each.task == METHODS[name].task for name in used)]
+    if by_task:
+        names = ", ".join(each.name for each in by_task)
+        notes.append(f"left out, as none of --methods is for {by_task[0].task}: {names}")
+    if len(without) > len(by_task):
+        names = ", ".join(each.name for each in without if each not in by_task)
+        notes.append(f"left out, as they are about other methods than --methods: {names}")
     if unused:
         task = METHODS[unused[0]].task
         notes.append(f"left out, as no experiment asks for {task}: {', '.join(unused)}")
