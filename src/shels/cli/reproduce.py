@@ -208,16 +208,19 @@ def _list(*, as_json: bool) -> None:
     families = {name: [each.name for each in members] for name, members in FAMILIES.items()}
     groups = {name: [each.name for each in members] for name, members in known.FAMILIES.items()}
     experiments = [
-        {"name": each.name, "title": each.title, "task": each.task, "trials": each.trial_count}
+        {name: getattr(each, name) for name in ("name", "title", "task", "base")}
+        | {"trials": each.trial_count}
         for each in CATALOGUE.values()
     ]
-    columns = ("name", "title", "task", "family")
-    methods = [{name: getattr(each, name) for name in columns} for each in known.METHODS.values()]
+    about = ("name", "title", "task", "family")
+    methods = [{name: getattr(each, name) for name in about} for each in known.METHODS.values()]
     if as_json:
         listed = {"experiments": experiments, "families": families, "methods": methods}
         print_json(listed | {"method_families": groups})
         return
-    rows = [(each["name"], each["task"], str(each["trials"]), each["title"]) for each in experiments]
+    rows: list[tuple[str, ...]] = [
+        (each.indented, each.task, str(each.trial_count), each.summary) for each in CATALOGUE.values()
+    ]
     rows += [(name, "", "", f"{len(members)} experiments at once") for name, members in families.items()]
     print_table("experiment", "task", "trials", "what", rows=rows)
     ways = [tuple(each[name] for name in ("name", "task", "family", "title")) for each in methods]

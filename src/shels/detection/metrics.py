@@ -140,6 +140,19 @@ MEASURES: dict[str, Measure] = {
             percent=False,
         ),
         Measure(
+            "exclusivity_by_firing",
+            "exclusivity by firing",
+            "exclusivity by firing",
+            "the same where a feature stands for every class that it fires on, whatever its weight",
+            percent=False,
+        ),
+        Measure(
+            "novel_accuracy_by_class",
+            "novel by class",
+            "novel accuracy by class",
+            "novel samples rejected, each class counted alike",
+        ),
+        Measure(
             "held_out_acceptance",
             "held-out accepted",
             "held out acceptance",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -13,7 +13,9 @@ from shels.data.sources import named_set
 from shels.data.splits import AUTHORS_ORDERS, authors_split, draw_classes
 from shels.errors import SettingsError, unknown_name
 from shels.experiments.methods import Method, Task
-from shels.experiments.trials import Trial
+from shels.experiments.trials import MeasuredOn, Trial
+from shels.experiments.variant import MARK, Variant, base_name
+from shels.experiments.variants import variants_of
 
 Point: TypeAlias = tuple[tuple[str, Any], ...]
 """A point of a sweep: names and values of training settings."""
@@ -29,9 +31,10 @@ class Experiment:
     task: what methods are to do: tell novel samples from known ones, learn the novel classes one by one, or
     find and learn them as an agent that is told nothing.
     sweep: the points at which each trial is run, as fields of its training settings; one, unless it is a
-    study of such a setting.
+    study of such a setting. measured_on: which images.
     methods: names or families of those that it is about, run where nobody says which; empty for our own.
     trial_count: how many trials it is run with where nobody says.
+    variant: what makes it another experiment than the one of the same name before the "@".
     """
 
     name: str
@@ -45,6 +48,28 @@ class Experiment:
     sweep: tuple[Point, ...] = ((),)
     methods: tuple[str, ...] = ()
     trial_count: int = 10
+    measured_on: MeasuredOn = "test"
+    variant: Variant | None = None
+
+    def takes(self, method: Method) -> bool:
+        """Tell whether a method has something to do here."""
+        only = self.variant.methods if self.variant else ()
+        return method.task == self.task and (not only or method.name in only)
+
+    @property
+    def base(self) -> str:
+        """The experiment that it is a variant of, or itself, by name."""
+        return base_name(self.name)
+
+    @property
+    def indented(self) -> str:
+        """Its name in a list, a variant's set in under the experiment that it is of."""
+        return f"  {self.name}" if self.variant else self.name
+
+    @property
+    def summary(self) -> str:
+        """What it is, or what is otherwise than in the experiment that it is a variant of."""
+        return f"  … {self.variant.label}" if self.variant else self.title
 
     @property
     def paired(self) -> bool:
@@ -89,16 +114,36 @@ class Experiment:
         if method.task != self.task:
             ways = f"{method.name} is a way of {method.task}, and {self.name} asks for {self.task}"
             raise SettingsError(ways)
+        if not self.takes(method):
+            raise SettingsError(f"{self.name} is about {', '.join(self.methods)}, not about {method.name}")
         settings = method.settings(_changed(self.settings, epochs, weights), self.known_data)
         points = [
             replace(settings, training=replace(settings.training, **dict(point))) for point in self.sweep
         ]
         sets = (self.known_data, self.novel_data)
         return [
-            Trial(self.name, method.name, seed, *sets, *self.classes(seed), point, precision)
-            for seed in range(count)
+            Trial(self.name, method.name, seed, *sets, *classes, point, precision, self.measured_on)
+            for seed, classes in enumerate(map(self.classes, range(count)))
             for point in points
         ]
+
+    def varied(self, variant: Variant) -> Experiment:
+        """Give the same experiment with one choice made otherwise.
+
+        >>> from shels.experiments.variants import VARIANTS
+        >>> CATALOGUE["within/digits"].varied(VARIANTS["last-weights"]).name
+        'within/digits@last-weights'
+        """
+        start, colon, rest = self.title.partition(":")
+        return replace(
+            self,
+            name=f"{self.name}{MARK}{variant.name}",
+            title=f"{start}, {variant.label}{colon}{rest}",
+            settings=variant.applied(self.settings),
+            measured_on=variant.measured_on,
+            methods=variant.methods or self.methods,
+            variant=variant,
+        )
 
 
 def _changed(settings: Settings, epochs: int | None, weights: str | None) -> Settings:
@@ -137,11 +182,10 @@ def _open_world(
 ) -> Experiment:
     """Let agents find classes. without: the methods that take minutes there, run where they are named."""
     title = f"{_SHORT[name]}: {known} classes known, an agent is to find {novel} more{note}"
-    sets = (name, name, _SETTINGS[name], "open-world")
     methods = tuple(method for method in _AGENTS if method not in without)
     count = 3 if name in ("gtsrb", "cifar10") else 5
-    about = (f"open-world/{name}{suffix}", title, *sets, known, novel)
-    return Experiment(*about, methods=methods, trial_count=count)
+    about = (f"open-world/{name}{suffix}", title, name, name, _SETTINGS[name])
+    return Experiment(*about, "open-world", known, novel, methods=methods, trial_count=count)
 
 
 def _exclusivity() -> Experiment:
@@ -215,16 +259,32 @@ _DIGITS = (
     _open_world("digits", 7, 3, note=_NOTE),
 )
 
-CATALOGUE: dict[str, Experiment] = {each.name: each for each in (*_PAPER, *_BEYOND, *_DIGITS)}
-"""Every experiment that can be run, by its name."""
+
+def _with_variants(experiments: Iterable[Experiment]) -> Iterator[Experiment]:
+    """Give experiments, each followed by its variants."""
+    for each in experiments:
+        yield each
+        yield from (each.varied(variant) for variant in variants_of(each.name))
+
+
+CATALOGUE: dict[str, Experiment] = {each.name: each for each in _with_variants((*_PAPER, *_BEYOND, *_DIGITS))}
+"""Every experiment that can be run, by its name, variants after the experiment that they are of."""
+
+
+def _variants(family: str) -> tuple[Experiment, ...]:
+    return tuple(each for each in CATALOGUE.values() if each.variant and each.variant.family == family)
+
+
+_REPORTED = tuple(each for each in CATALOGUE.values() if each in (*_PAPER, *_variants("paper")))
 
 FAMILIES: dict[str, tuple[Experiment, ...]] = {
     **{
-        family: tuple(each for each in (*_PAPER, *_BEYOND) if each.name.startswith(f"{family}/"))
+        family: tuple(each for each in (*_REPORTED, *_BEYOND) if each.name.startswith(f"{family}/"))
         for family in ("within", "across", "group-sparsity", "incremental", "open-world")
     },
-    "paper": _PAPER,
+    "paper": _REPORTED,
     "beyond": _BEYOND,
+    "fidelity": _variants("fidelity"),
 }
 """Names for several experiments at once; the digits are in none, as the paper does not have them."""
 

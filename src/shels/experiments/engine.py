@@ -14,7 +14,7 @@ import torch
 from shels import __version__, runtime
 from shels.errors import ShelsError
 from shels.experiments.incremental import TrainedTrial, by_method, learn_classes
-from shels.experiments.measuring import Figures, measure
+from shels.experiments.measuring import Figures, Measured, measure
 from shels.experiments.methods import METHODS, Task, initial_training
 from shels.experiments.open_world import run_agents
 from shels.experiments.preparing import Loaded, Source, Training, groups, training_key
@@ -199,7 +199,8 @@ def _measured(stack: Sequence[Training], data: Loaded, clock: Clock) -> dict[str
     """Return the figures of every trial; a stack whose features do not fit into memory is split."""
     try:
         precision = loop.PRECISIONS[stack[0].trials[0].precision]
-        return measure(stack, data.known, data.sets, data.tests, precision, clock.lap)
+        images = Measured(data.sets, data.tests, data.trains)
+        return measure(stack, images, precision, clock.lap)
     except torch.OutOfMemoryError:
         if len(stack) == 1:
             raise

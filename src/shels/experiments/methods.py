@@ -18,7 +18,7 @@ from shels.experiments.trials import Trial
 from shels.learning.registry import LEARNERS, LearnerEntry, method_of
 from shels.model.networks import Network
 from shels.training import Loss, Objective, shels_loss
-from shels.training.losses import exclusive_sparsity_loss, scaled_cosine_loss
+from shels.training.losses import exclusive_sparsity_loss, scaled_cosine_loss, softmax_twice_loss
 
 PAPER = "Gummadi, Kent, Mendez, Eaton, CoLLAs 2022"
 
@@ -32,7 +32,8 @@ class Method:
 
     family: what several methods are called together. stores: what it keeps of the known samples.
     settings: the paper's settings for a data set, changed to what this method needs there.
-    score: the detector, a name of `shels.detection.registry.DETECTORS`.
+    score: the detector, a name of `shels.detection.registry.DETECTORS`. ranking: another one by whose score
+    known and novel samples are ranked for AUROC and its like; verdicts stay the first one's.
     loss: what a way to detect trains with; ways to learn say so themselves.
     agent: of the open world, when the agent on a data set switches to learning; None knows every class.
     """
@@ -46,6 +47,7 @@ class Method:
     score: str
     loss: Callable[[Network, TrainingSettings], Loss] = shels_loss
     task: Task = "detection"
+    ranking: str = ""
     agent: Callable[[str], AgentSettings] | None = None
 
     @property
@@ -80,6 +82,12 @@ _TRAINED = (
     Method(
         *("exclusive-sparsity", "exclusive sparsity", "trained", _EXCLUSIVE, "nothing", _standard, "shels"),
         loss=exclusive_sparsity_loss,
+    ),
+    Method(
+        *("scaled-cosine-authors", "scaled cosine, authors' code", "authors", PAPER, "nothing"),
+        *(_scaled, "max-logit"),
+        loss=softmax_twice_loss,
+        ranking="shels",
     ),
 )
 _TITLES = {

@@ -15,7 +15,7 @@ from torch import Tensor
 from shels.config import TrainingSettings, to_dict
 from shels.data.preparation import prepare_for
 from shels.data.samples import DataSet
-from shels.data.splits import hold_out_labels
+from shels.data.splits import training_split
 from shels.errors import DataError, ShelsError
 from shels.experiments.methods import initial_training, taught_classes
 from shels.experiments.trials import Trial
@@ -70,7 +70,7 @@ def prepared(trials: Sequence[Trial], known: DataSet, inputs: Tensor, device: to
     trial, settings, classes = trials[0], trials[0].settings, taught_classes(trials[0])
     index, labels = known.train.places(classes)
     groups = None if known.train.groups is None else known.train.groups[index]
-    parts = hold_out_labels(labels, groups, settings.training.validation_share, trial.seed)
+    parts = training_split(labels, groups, settings.training, trial.seed)
     like = known.train.inputs[index[parts[0]]] if known.train.inputs.ndim == 2 else known.train.inputs[:1]
     preparation = prepare_for(like, settings.network).to(device)
     network = build(settings.network, preparation.shape, len(classes), trial.seed).to(device)
@@ -82,9 +82,9 @@ def prepared(trials: Sequence[Trial], known: DataSet, inputs: Tensor, device: to
 class Loaded:
     """A group of trials with its data, ready to train.
 
-    known: the set of the known classes. sets: all sets by name. tests: their test inputs, where networks
-    compute. refused: trials whose own classes or novel data cannot be had, each with the reason. seconds:
-    what loading took for each training.
+    known: the set of the known classes. sets: all sets by name. tests, trains: their test inputs, and the
+    training inputs of those that need them, where networks compute. refused: trials whose own classes or
+    novel data cannot be had, each with the reason. seconds: what loading took for each training.
     """
 
     def __init__(self, group: Sequence[Sequence[Trial]], source: Source, device: torch.device) -> None:
@@ -95,6 +95,7 @@ class Loaded:
         self.tests = {group[0][0].known_data: self.known.test.inputs.to(device)}
         self.refused: list[tuple[Trial, str]] = []
         inputs = self.known.train.inputs.to(device)
+        self.trains = {group[0][0].known_data: inputs}
         good = [[trial for trial in training if self._usable(trial)] for training in group]
         self.trainings = [prepared(training, self.known, inputs, device) for training in good if training]
         self.seconds = (time.perf_counter() - began) / max(1, len(self.trainings))
@@ -106,6 +107,8 @@ class Loaded:
                 novel = self.source(trial.novel_data, self.size)
                 self.sets[trial.novel_data] = novel
                 self.tests[trial.novel_data] = novel.test.inputs.to(self.device)
+            if trial.measured_on != "test" and trial.novel_data not in self.trains:
+                self.trains[trial.novel_data] = self.sets[trial.novel_data].train.inputs.to(self.device)
             self.sets[trial.novel_data].test.places(trial.novel)
             classes = taught_classes(trial)
             self.known.test.places(classes)

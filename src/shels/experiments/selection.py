@@ -47,26 +47,13 @@ def select_trials(
     if not names:
         raise SettingsError("name an experiment, such as within/fmnist; --list shows them all")
     experiments, chosen = find_experiments(names), _separate(methods)
-    if chosen is None:
-        pairs = [(each, _of_task(_usual_methods(each), each)) for each in experiments]
-    else:
-        pairs = _paired(experiments, find_methods(chosen), names)
+    pairs = _paired(experiments, None if chosen is None else find_methods(chosen), names)
     trials = [
         each.trials(method, each.trial_count if count is None else count, **changes)
         for each, fitting in pairs
         for method in fitting
     ]
     return Selection([trial for some in trials for trial in some], _left_out(pairs, chosen or ()))
-
-
-def _usual_methods(experiment: Experiment) -> list[Method]:
-    if experiment.methods:
-        return find_methods(experiment.methods)
-    return [METHODS["shels"], *(each for each in FAMILIES["own"] if each.task == "learning")]
-
-
-def _of_task(methods: Sequence[Method], experiment: Experiment) -> list[Method]:
-    return [method for method in methods if method.task == experiment.task]
 
 
 def named_data(data_dir: Path | None) -> Source:
@@ -161,16 +148,25 @@ def _separate(given: Sequence[str] | None) -> list[str] | None:
     return chosen
 
 
-def _paired(experiments: Sequence[Experiment], methods: Sequence[Method], names: Sequence[str]) -> Pairing:
-    """Pair experiments with the methods of their task; those that came with a family may be left without."""
-    pairs = [(each, _of_task(methods, each)) for each in experiments]
+def _fitting(experiment: Experiment, methods: Sequence[Method] | None) -> list[Method]:
+    """Choose the methods that an experiment takes; of none given those it is about, else our own."""
+    own = [METHODS["shels"], *(each for each in FAMILIES["own"] if each.task == "learning")]
+    usual = find_methods(experiment.methods) if experiment.methods else own
+    return [method for method in (usual if methods is None else methods) if experiment.takes(method)]
+
+
+def _paired(
+    experiments: Sequence[Experiment], methods: Sequence[Method] | None, names: Sequence[str]
+) -> Pairing:
+    """Pair experiments with the methods they take; those that came with a family may be left without."""
+    pairs = [(each, _fitting(each, methods)) for each in experiments]
     without = [each for each, fitting in pairs if not fitting]
     for each in without:
         if each.name in names or len(without) == len(pairs):
-            fitting = ", ".join(method.name for method in METHODS.values() if method.task == each.task)
-            raise SettingsError(
-                f"{each.name} is about {each.task}, and none of --methods is; choose from: {fitting}"
-            )
+            fitting = ", ".join(method.name for method in METHODS.values() if each.takes(method))
+            only = ", ".join(each.variant.methods) if each.variant else ""
+            about = f"{each.name} is about {only or each.task}, and none of --methods is"
+            raise SettingsError(f"{about}; choose from: {fitting}")
     return pairs
 
 
@@ -183,9 +179,13 @@ def _left_out(pairs: Pairing, words: Sequence[str]) -> list[str]:
     used = {method.name for _, fitting in pairs for method in fitting}
     unused = [name for name in dict.fromkeys(words) if name in METHODS and name not in used]
     notes = []
-    if without:
-        names = ", ".join(each.name for each in without)
-        notes.append(f"left out, as none of --methods is for {without[0].task}: {names}")
+    by_task = [each for each in without if not any(each.task == METHODS[name].task for name in used)]
+    if by_task:
+        names = ", ".join(each.name for each in by_task)
+        notes.append(f"left out, as none of --methods is for {by_task[0].task}: {names}")
+    if len(without) > len(by_task):
+        names = ", ".join(each.name for each in without if each not in by_task)
+        notes.append(f"left out, as they are about other methods than --methods: {names}")
     if unused:
         task = METHODS[unused[0]].task
         notes.append(f"left out, as no experiment asks for {task}: {', '.join(unused)}")

@@ -72,6 +72,20 @@ def backward_input(gradient: Tensor, weight: Tensor, below: Tensor, won: Tensor)
     gradient: (trials, n, h, w, out), this layer's before its ReLU. below: this layer's input. won: where that
     was pooled, which pixels it came from; the gradient is then that of the map before, of twice the sides.
     """
+    return _backward(gradient, weight, below, won, mask=not won.numel())
+
+
+def backward_first(gradient: Tensor, weight: Tensor, below: Tensor) -> Tensor:
+    """Return the gradient of inputs that came from no ReLU of these layers: (trials, n, h, w, in).
+
+    in: 16 channels or more.
+    """
+    return _backward(gradient, weight, below, below.new_empty(0, dtype=torch.uint8), mask=False)[0]
+
+
+def _backward(
+    gradient: Tensor, weight: Tensor, below: Tensor, won: Tensor, *, mask: bool
+) -> tuple[Tensor, Tensor]:
     trials, images, height, width, written = below.shape
     read, pool = weight.shape[1], won.numel() > 0
     scale = 2 if pool else 1
@@ -81,7 +95,7 @@ def backward_input(gradient: Tensor, weight: Tensor, below: Tensor, won: Tensor)
     plan = tiles(read, written, back=True, exact=exact)
     grid = (triton.cdiv(images * height * width, plan["BM"]), written // plan["BN"], trials)
     sums = torch.empty(grid[0], trials, written, device=below.device)
-    sizes, flags = (images, height, width, read, written), (True, pool, not pool, not exact)
+    sizes, flags = (images, height, width, read, written), (True, pool, mask, not exact)
     launch(products.convolve, grid, gradient, weight, weight, below, out, won, sums, *sizes, *flags, **plan)
     return out, folded(sums)
 
