@@ -180,9 +180,9 @@ def _left_out(pairs: Pairing, words: Sequence[str]) -> list[str]:
     unused = [name for name in dict.fromkeys(words) if name in METHODS and name not in used]
     notes = []
     by_task = [each for each in without if not any(each.task == METHODS[name].task for name in used)]
-    if by_task:
-        names = ", ".join(each.name for each in by_task)
-        notes.append(f"left out, as none of --methods is for {by_task[0].task}: {names}")
+    for task in dict.fromkeys(each.task for each in by_task):
+        names = ", ".join(each.name for each in by_task if each.task == task)
+        notes.append(f"left out, as none of --methods is for {task}: {names}")
     if len(without) > len(by_task):
         names = ", ".join(each.name for each in without if each not in by_task)
         notes.append(f"left out, as they are about other methods than --methods: {names}")
