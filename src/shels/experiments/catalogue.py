@@ -130,8 +130,8 @@ def _incremental(name: str, known: int, novel: int, note: str = "") -> Experimen
     settings = _SETTINGS[name]
     methods = _LEARNING if name in _PAPER_SETS else ()
     count = 3 if name == "gtsrb" else 10  # as in the paper
-    sets = (name, name, settings, "learning")
-    return Experiment(f"incremental/{name}", title, *sets, known, novel, methods=methods, trial_count=count)
+    about = (f"incremental/{name}", title, name, name, settings)
+    return Experiment(*about, "learning", known, novel, methods=methods, trial_count=count)
 
 
 def _open_world(
@@ -139,11 +139,10 @@ def _open_world(
 ) -> Experiment:
     """Let agents find classes. without: the methods that take minutes there, run where they are named."""
     title = f"{_SHORT[name]}: {known} classes known, an agent is to find {novel} more{note}"
-    sets = (name, name, _SETTINGS[name], "open-world")
     methods = tuple(method for method in _AGENTS if method not in without)
     count = 3 if name in ("gtsrb", "cifar10") else 5
-    about = (f"open-world/{name}{suffix}", title, *sets, known, novel)
-    return Experiment(*about, methods=methods, trial_count=count)
+    about = (f"open-world/{name}{suffix}", title, name, name, _SETTINGS[name])
+    return Experiment(*about, "open-world", known, novel, methods=methods, trial_count=count)
 
 
 def _exclusivity() -> Experiment:

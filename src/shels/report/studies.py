@@ -30,6 +30,7 @@ FAMILIES = {
     "within": ("Within data sets", "within data sets"),
     "across": ("Across data sets", "across data sets"),
     "incremental": ("Learning class by class", ""),
+    "open-world": ("Without class boundaries", ""),
     "other": ("Other experiments", "in experiments of one's own"),
 }
 """Kinds of experiments in the order of a report: the title of each and, of detection, the words for it."""

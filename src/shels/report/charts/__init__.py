@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from shels.agent.evaluation import EvaluatedRun
-from shels.report.charts import classes, detection, learning, model, networks, run
+from shels.report.charts import classes, detection, learning, model, networks, open_world, run
 from shels.report.drawing import Figure
 from shels.report.evaluation import Evaluation
 from shels.report.studies import Study
@@ -19,7 +19,11 @@ _Shown = TypeVar("_Shown")
 
 Charts: TypeAlias = Mapping[str, Sequence[Callable[[_Shown], Sequence[Figure]]]]
 
-FAMILY: Charts[Sequence[Study]] = {"detection": (detection.overview,), "learning": (learning.curves,)}
+FAMILY: Charts[Sequence[Study]] = {
+    "detection": (detection.overview,),
+    "learning": (learning.curves,),
+    "open-world": (open_world.agents,),
+}
 """Of experiments of one kind beside each other."""
 
 STUDY: Charts[Study] = {"networks": (networks.training, networks.exclusivity), "classes": (classes.classes,)}
