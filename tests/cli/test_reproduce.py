@@ -332,7 +332,10 @@ def test_the_time_is_estimated_before_anything_runs(tmp_path, pretend, data_dir,
     assert f"{said} was timed on cpu" in known.stderr.splitlines()
     other = shels("reproduce", "within", "--trials", 1, "--epochs", 3, *given)
     number = len(FAMILIES["within"])
-    assert f"estimate: unknown for {number} trials, as none like them was timed on cpu" in other.stderr.splitlines()
+    assert (
+        f"estimate: unknown for {number} trials, as none like them was timed on cpu"
+        in other.stderr.splitlines()
+    )
 
 
 def test_a_method_that_no_experiment_asks_for_is_noted(tmp_path, pretend):

@@ -124,6 +124,14 @@ def compare_measures(
     return _adjusted(compared)
 
 
+def differences(
+    results: Sequence[TrialResult], others: Sequence[TrialResult], measure: str = "closed_set_accuracy"
+) -> list[float]:
+    """Give a measure less that of the other results' trial of the same seed, for all seeds that both have."""
+    a, b = _by_seed(results, measure), _by_seed(others, measure)
+    return [a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())]
+
+
 def stars(p: float | None) -> str:
     """Return the paper's mark for an adjusted p: *** under .001, ** under .01, * under .05, else nothing."""
     if p is None:

@@ -43,9 +43,10 @@ def write_report(results: Sequence[TrialResult], directory: Path) -> list[Path]:
 
 def report_page(found: Sequence[Study]) -> Page:
     """Put together all that the report says."""
-    tasks = {study.learning for study in found}
+    tasks = {"open_world" if study.family == "open-world" else study.learning for study in found}
     kinds = {"detection": "novelty detection"} if False in tasks else {}
     kinds |= {"learning": "learning class by class"} if True in tasks else {}
+    kinds |= {"open_world": "the open world"} if "open_world" in tasks else {}
     families = {name: [study for study in found if study.family == name] for name in FAMILIES}
     sections = [
         Section("In short", [*findings.in_short(found), *(prose(f"{kind}_measures") for kind in kinds)]),

@@ -32,6 +32,7 @@ FAMILIES = {
     "exclusivity": ("Exclusivity of features", ""),
     "group-sparsity": ("The weight of group sparsity", ""),
     "incremental": ("Learning class by class", ""),
+    "open-world": ("Without class boundaries", ""),
     "other": ("Other experiments", "in experiments of one's own"),
 }
 """Kinds of experiments in the order of a report: the title of each and, of detection, the words for it."""
@@ -104,9 +105,9 @@ class Group:
                 yield measure, ours, theirs
 
     @property
-    def variant_differs(self) -> bool:
-        """Whether it has other settings than the catalogue's for its experiment and method."""
-        return bool(_differences(self.experiment, self.method, self.settings))
+    def as_catalogued(self) -> bool:
+        """Whether it has the catalogue's settings for its experiment and method."""
+        return not _differences(self.experiment, self.method, self.settings)
 
     def departures(self) -> dict[str, tuple[str, str]]:
         """List the settings that are not the paper's, each with its value here and there."""
@@ -152,10 +153,9 @@ class Study:
     @property
     def short(self) -> str:
         """The title's beginning, enough beside others of its family."""
-        start = self.title.partition(":")[0]
-        base, _, variant = self.name.partition("@")
-        if variant and Study(base, ()).title.partition(":")[0] == start:
-            start += f", {variant.replace('-', ' ')}"
+        start, variant = self.title.partition(":")[0], self.name.partition("@")[2]
+        if self.family == "open-world" and (entry := CATALOGUE.get(self.name)):  # several of one data set
+            start += f" {entry.known_count} + {entry.novel_count}" + (f", {variant}" if variant else "")
         return start.replace(" known", "\N{NO-BREAK SPACE}known").replace(" novel", "\N{NO-BREAK SPACE}novel")
 
     @property

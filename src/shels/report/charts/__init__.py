@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from shels.agent.evaluation import EvaluatedRun
-from shels.report.charts import classes, detection, learning, model, networks, run, sweeps
+from shels.report.charts import classes, detection, learning, model, networks, open_world, run, sweeps
 from shels.report.drawing import Figure
 from shels.report.evaluation import Evaluation
 from shels.report.studies import Study
@@ -25,6 +25,7 @@ FAMILY: Charts[Sequence[Study]] = {
     "exclusivity": (),
     "group-sparsity": (sweeps.curves,),
     "incremental": (learning.curves,),
+    "open-world": (open_world.agents,),
     "other": (detection.overview,),
 }
 """Of experiments of one family beside each other."""

@@ -5,27 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
-from shels.experiments.statistics import Summary, summary_of
+from shels.experiments.statistics import Summary, differences, summary_of
 from shels.experiments.trials import LEARNING_MEASURES, MEASURES
+from shels.experiments.variant import Variant
 from shels.report.page import Cell, Table, rendered
 from shels.report.reproduction.remarks import Remarks
 from shels.report.studies import Group, Study
 from shels.report.words import NOTHING, figure, measure
-
-Choice: TypeAlias = Any
-"""A choice as `shels.experiments.variants.Variant` has it: name, label, text, code, ours, setting;
-experiments that it is run on; against, the method to compare with where the variant is a method of its own;
-measures, one that every trial records for this choice and the one to compare it with; effect, why none is
-measured."""
 
 
 @dataclass(frozen=True)
 class Effect:
     """What a choice does to a group's measures: variant less base on the same seeds, by measure."""
 
-    choice: Choice
+    choice: Variant
     study: Study
     group: Group
     found: Mapping[str, Summary]
@@ -44,7 +38,7 @@ class Effect:
         return f"{self.study.name}, {self.group.title}: {shown} ({self.trials} trials)"
 
 
-def fidelity_page(found: Sequence[Study], choices: Sequence[Choice], remarks: Remarks) -> str:
+def fidelity_page(found: Sequence[Study], choices: Sequence[Variant], remarks: Remarks) -> str:
     """Write the page: tables of the measured effects, then every choice in words."""
     effects = {choice.name: list(effects_of(choice, found)) for choice in choices}
     every = [each for some in effects.values() for each in some if not each.choice.measures]
@@ -62,7 +56,7 @@ def fidelity_page(found: Sequence[Study], choices: Sequence[Choice], remarks: Re
     )
 
 
-def effects_of(choice: Choice, found: Sequence[Study]) -> Iterator[Effect]:
+def effects_of(choice: Variant, found: Sequence[Study]) -> Iterator[Effect]:
     """Give the effect of a choice on each experiment and method that it was run with."""
     by_name = {study.name: study for study in found}
     if choice.measures:
@@ -72,7 +66,7 @@ def effects_of(choice: Choice, found: Sequence[Study]) -> Iterator[Effect]:
         varied, plain = by_name.get(f"{base}@{choice.name}"), by_name.get(base)
         for group in varied.groups if varied and plain else ():
             other = _like(group, choice.against or group.method, plain) if plain else None
-            if varied and other and (effect := _differences(group, other)):
+            if varied and other and (effect := _effect(group, other)):
                 yield Effect(choice, varied, group, effect)
 
 
@@ -88,22 +82,17 @@ def with_error(key: str, found: Summary) -> str:
 
 def _like(group: Group, method: str, study: Study) -> Group | None:
     """Find the group of the plain experiment that a variant's is compared with: as the catalogue has it."""
-    same = [each for each in study.groups if each.method == method and not each.variant_differs]
+    same = [each for each in study.groups if each.method == method and each.as_catalogued]
     precision = group.results[0].trial.precision
     return next((each for each in same if each.results[0].trial.precision == precision), None)
 
 
-def _differences(group: Group, other: Group) -> dict[str, Summary]:
-    found = {}
-    for key in group.measures:
-        base = {result.trial.seed: result.metrics.get(key) for result in other.results}
-        pairs = [(result.metrics.get(key), base.get(result.trial.seed)) for result in group.results]
-        if effect := summary_of(None if one is None or two is None else one - two for one, two in pairs):
-            found[key] = effect
-    return found
+def _effect(group: Group, other: Group) -> dict[str, Summary]:
+    found = {key: summary_of(differences(group.results, other.results, key)) for key in group.measures}
+    return {key: each for key, each in found.items() if each is not None}
 
 
-def _recorded_effects(choice: Choice, keys: tuple[str, str], found: Sequence[Study]) -> Iterator[Effect]:
+def _recorded_effects(choice: Variant, keys: tuple[str, str], found: Sequence[Study]) -> Iterator[Effect]:
     """Give the difference of two measures that every trial has, for SHELS on each plain experiment."""
     for study in found:
         for group in study.groups:
@@ -121,4 +110,4 @@ def _table(effects: Sequence[Effect], keys: Sequence[str]) -> Table:
         rows.append([each.choice.label, f"{each.study.name}", each.group.title, *cells, each.trials])
     learning = bool(effects) and effects[0].study.learning
     headings = (measure(key).heading_in(learning=learning) for key in keys)
-    return Table(("Choice", "Experiment", "Method", *headings, "Trials"), rows, left=3, merged=True)
+    return Table(("Variant", "Experiment", "Method", *headings, "Trials"), rows, left=3, merged=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,11 @@ from shels.errors import DataError
 from shels.experiments.estimate import TABLE, costs_of, table_of
 from shels.experiments.published import TRIALS
 from shels.experiments.trials import TrialResult
+from shels.experiments.variants import VARIANTS
 from shels.files import write_whole
 from shels.report import machine
 from shels.report.page import Table, rendered, unbroken
-from shels.report.reproduction.fidelity import Choice, fidelity_page
+from shels.report.reproduction.fidelity import fidelity_page
 from shels.report.reproduction.figures import Beside, as_published, beside_published, idle
 from shels.report.reproduction.remarks import FILE, Remarks, read_remarks
 from shels.report.reproduction.sections import Part, parts, shown, times, total_seconds
@@ -49,7 +49,7 @@ def make_pages(results: Sequence[TrialResult], remarks: Remarks, readme: str, *,
     page = rendered("reproduction.md", folder=_IMAGES, parts=made, **_values(found))
     files: dict[str, str | bytes] = {
         "docs/reproduction.md": unbroken(page),
-        "docs/fidelity.md": unbroken(fidelity_page(found, _choices(), remarks)),
+        "docs/fidelity.md": unbroken(fidelity_page(found, list(VARIANTS.values()), remarks)),
         "README.md": _with_table(readme, found),
         f"src/shels/experiments/{TABLE}": table_of(costs_of(results)),
     }
@@ -71,15 +71,6 @@ def write_pages(results: Sequence[TrialResult], directory: Path, root: Path) -> 
     for name, content in made.files.items():
         write_whole(root / name, content)
     return [root / name for name in made.files], list(made.problems)
-
-
-def _choices() -> list[Choice]:
-    """List the choices that variants of experiments are made for; none in a tree that has no variants."""
-    try:
-        variants = import_module("shels.experiments.variants")
-    except ModuleNotFoundError:
-        return []
-    return list(variants.VARIANTS.values())
 
 
 def _problems(made: Mapping[str, Part], found: Sequence[Beside], remarks: Remarks) -> list[str]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from shels.experiments.catalogue import FAMILIES
 from shels.experiments.published import AS_PUBLISHED
-from shels.experiments.statistics import Comparison, compare
+from shels.experiments.statistics import Comparison, compare, differences
 from shels.experiments.trials import MEASURES, TrialResult
-from shels.report import charts, machine, tables
+from shels.report import charts, findings, machine, tables
 from shels.report.charts.sweeps import sweep_of
 from shels.report.drawing import Figure
 from shels.report.page import Cell, Table
@@ -89,12 +89,18 @@ def _learning(members: Sequence[Study], remarks: Remarks) -> Part:
     return Part(remarks.notes.get(members[0].family, ()), overview, drawn, folded=kept)
 
 
+def _open_world(members: Sequence[Study], remarks: Remarks) -> Part:
+    made = _learning(members, remarks)
+    return replace(made, notes=[*made.notes, *findings.against_joint(members)])
+
+
 _BUILDERS = {
     "within": _detection,
     "across": _detection,
     "exclusivity": _exclusivity,
     "group-sparsity": _sparsity,
     "incremental": _learning,
+    "open-world": _open_world,
 }
 
 
@@ -115,18 +121,18 @@ def _sweep_table(members: Sequence[Study]) -> Table:
 def _sweep_row(study: Study, kind: str, key: str, found: dict[float, Group]) -> list[Cell]:
     means = [found[alpha].summary(key) if alpha in found else None for alpha in _ALPHAS]
     cells: list[Cell] = [spread(key, each) if each else NOTHING for each in means]
-    test = _paired(key, *(found[alpha] for alpha in (max(found), min(found)))) if len(found) > 1 else None
+    test = _last_less_first(key, found) if len(found) > 1 else None
     start: list[Cell] = [study.short, kind if key == MEASURES[0] else "", measure(key).heading]
     if test is None:
         return [*start, *cells, NOTHING, NOTHING]
     return [*start, *cells, figure(key, test.difference, sign=True), p_value(test.p)]
 
 
-def _paired(key: str, one: Group, other: Group) -> Comparison:
-    """Compare two groups on the seeds that both have."""
-    values = [{result.trial.seed: result.metrics[key] for result in group.results} for group in (one, other)]
-    seeds = sorted({*values[0]} & {*values[1]})
-    return compare([values[0][seed] for seed in seeds], [values[1][seed] for seed in seeds], paired=True)
+def _last_less_first(key: str, found: dict[float, Group]) -> Comparison:
+    """Compare the largest and the smallest weight, on the seeds that both have."""
+    last, first = (found[pick(found)].results for pick in (max, min))
+    apart = differences(last, first, key)
+    return compare(apart, [0.0] * len(apart), paired=True)
 
 
 # Machine and time ---------------------------------------------------------------------------------------
