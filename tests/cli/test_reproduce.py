@@ -440,6 +440,10 @@ def test_the_list_names_experiments_families_and_methods():
     shown = shels("reproduce", "--list").stdout
     assert "across/mnist-fmnist" in shown
     assert f"{len(FAMILIES['paper'])} experiments at once" in shown
+    lines = [line.split() for line in shown.splitlines()]
+    place = next(n for n, words in enumerate(lines) if words[:1] == ["within/gtsrb"])
+    assert lines[place + 1][:2] == ["within/gtsrb@trained-images", "detection"]
+    assert lines[place + 1][-4:] == ["…", "on", "trained", "images"]
     assert "shels-gaussian" in shown
     assert "14 methods at once" in shown
     listed = json.loads(shels("reproduce", "--list", "--json").stdout)
@@ -448,6 +452,8 @@ def test_the_list_names_experiments_families_and_methods():
     assert {each["task"] for each in listed["experiments"]} == {"detection", "learning", "open-world"}
     assert {each["trials"] for each in listed["experiments"]} >= {3, 10}
     assert listed["families"]["within"][0] == "within/mnist"
+    bases = {each["name"]: each["base"] for each in listed["experiments"]}
+    assert bases["within/cifar10@printed"] == bases["within/cifar10"] == "within/cifar10"
     assert listed["method_families"]["closed-form"] == ["maha", "slda", "fecam", "ranpac"]
 
 

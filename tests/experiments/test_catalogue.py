@@ -9,6 +9,7 @@ from shels.experiments.methods import METHODS
 
 SHELS = METHODS["shels"]
 WITHIN = ["within/mnist", "within/fmnist", "within/svhn", "within/cifar10", "within/gtsrb"]
+REPORTED = [*WITHIN[:4], "within/cifar10@printed", "within/gtsrb", "within/gtsrb@trained-images"]
 ACROSS = {
     "across/mnist-fmnist": (10, 10),
     "across/fmnist-mnist": (10, 10),
@@ -31,16 +32,22 @@ def names(*asked):
 def test_the_paper_is_five_sets_eight_pairs_two_studies_three_sets_learned_further_and_no_digits():
     learned = [f"incremental/{name}" for name in INCREMENTAL if name != "digits"]
     swept = ["group-sparsity/fmnist", "group-sparsity/cifar10"]
-    assert names("paper") == [*WITHIN, *ACROSS, "exclusivity", *swept, *learned]
+    assert names("paper")[: len(REPORTED) + len(ACROSS) + 6] == [*REPORTED, *ACROSS, "exclusivity", *swept, *learned]
     assert names("group-sparsity") == swept
-    assert names("within") == WITHIN
+    assert names("within") == REPORTED
     assert names("across") == list(ACROSS)
     assert names("incremental") == learned
-    assert set(CATALOGUE) == {*names("paper"), "within/digits", "incremental/digits"}
+    others = {name for name in CATALOGUE if "@" not in name} - {*names("paper")}
+    assert others == {"within/digits", "incremental/digits"}
 
 
 def test_each_experiment_comes_once_in_the_order_asked_for():
-    assert names("within/gtsrb", "within", "within/mnist") == ["within/gtsrb", *WITHIN[:4]]
+    assert names("within/gtsrb", "within", "within/mnist") == [
+        "within/gtsrb",
+        *WITHIN[:4],
+        *REPORTED[4:5],
+        *REPORTED[6:],
+    ]
     assert names("within/digits", "across/mnist-fmnist") == ["within/digits", "across/mnist-fmnist"]
     assert names() == []
 
@@ -49,7 +56,7 @@ def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(SettingsError, match="did you mean 'within/fmnist'"):
         find_experiments(["within/fminst"])
     with pytest.raises(
-        SettingsError, match="choose from: within, across, group-sparsity, incremental, paper, within/mn"
+        SettingsError, match="choose from: within, across, group-sparsity, incremental, open-world, paper, "
     ):
         find_experiments(["within/mnist", "tables"])
 
@@ -153,7 +160,7 @@ APPENDIX = """
 within/mnist six-conv-256 32 10
 within/fmnist six-conv-256 32 20
 within/svhn six-conv-1024-512 32 20
-within/cifar10 six-conv-2048-512 112 30
+within/cifar10@printed six-conv-2048-512 112 30
 within/gtsrb six-conv-2048-512 112 10
 across/svhn-gtsrb six-conv-1024-512 32 20
 across/gtsrb-svhn six-conv-2048-512 112 10
@@ -171,6 +178,13 @@ def test_settings_are_those_of_the_appendix(line):
     assert settings.training.alpha == 1e-3
     assert settings.rule == MeanMinusSd(1.0)
     assert isinstance(settings.training.optimiser, Sgd if architecture == "vgg16" else Adam)
+
+
+def test_cifar10_within_has_the_network_of_the_authors_code():
+    network = CATALOGUE["within/cifar10"].settings.network
+    assert (network.architecture, network.image_size) == ("six-conv-512", 32)
+    dropped = CATALOGUE["within/cifar10@dropout"].settings.network
+    assert (dropped.architecture, dropped.image_size) == ("six-conv-512-dropout", 32)
 
 
 def test_a_method_changes_the_settings_that_it_needs_to():

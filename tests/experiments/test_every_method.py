@@ -62,9 +62,10 @@ def test_a_method_comes_to_figures_that_mean_something(results, name):
     assert 0 < result.metrics["known_accuracy"] <= 1
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", BEFORE)
 def test_a_method_comes_to_the_figures_that_it_came_to_before(results, name):
-    assert results[name].metrics == pytest.approx(BEFORE[name], abs=0.02)
+    now = {measure: value for measure, value in results[name].metrics.items() if measure in BEFORE[name]}
+    assert now == pytest.approx(BEFORE[name], abs=0.02)
 
 
 def test_methods_on_one_network_name_the_same_classes(results):
