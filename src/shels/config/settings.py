@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, get_args
 
 from shels.config.checks import Checked, Name
@@ -31,7 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "accommodation": {each.kind: each for each in get_args(Accommodation)},
 }
 """What a choice can be, by the `kind` that plain data call it by."""
-_LATER = {"detector": OWN}
+_LATER = {"detector": OWN, "zeroed": "held", "trains": "at every class"}
 """Settings that came later, left out of plain data where nothing was chosen: what was stored stays valid."""
 _PARTS: dict[str, Any] = {"network": NetworkSettings, "training": TrainingSettings}
 
@@ -71,7 +71,7 @@ def to_dict(settings: object) -> dict[str, Any]:
         if item.name in _LATER and value == _LATER[item.name]:
             continue
         if item.name in KINDS:
-            out[item.name] = {"kind": value.kind, **asdict(value)}
+            out[item.name] = {"kind": value.kind, **to_dict(value)}
         elif item.name in _PARTS:
             out[item.name] = to_dict(value)
         else:
