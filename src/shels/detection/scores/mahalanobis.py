@@ -9,7 +9,6 @@ uncertainty and robustness in deep learning 2021.
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -43,7 +42,7 @@ class Mahalanobis(Score):
 
     @cached_property
     def _white(self) -> Tensor:
-        return gaussian.whitening(gaussian.within(self.state))
+        return gaussian.whitening_within(self.state)
 
 
 class RelativeMahalanobis(Mahalanobis):
@@ -82,15 +81,9 @@ class MahalanobisLayers(Score):
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
         sums = [gaussian.first_classes(rows, labels) for rows in views]
-        whites = [gaussian.whitening(gaussian.within(each)) for each in sums]
+        whites = [gaussian.whitening_within(each) for each in sums]
         raw = in_chunks(lambda part: _layer_scores(part, sums, whites), views)
         return _named(sums) | {"usual": torch.stack([raw.mean(dim=0), raw.std(dim=0, correction=0)])}
-
-    def add_class(self, views: Views, head: Head | None = None) -> Self:
-        """Return a score that knows one class more; the covariances stay, and what was made of them."""
-        grown = super().add_class(views, head)
-        grown.__dict__["_whites"] = self._whites
-        return grown
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
         pairs = zip(self._sums, views, strict=True)
@@ -110,7 +103,7 @@ class MahalanobisLayers(Score):
 
     @cached_property
     def _whites(self) -> list[Tensor]:
-        return [gaussian.whitening(gaussian.within(sums)) for sums in self._sums]
+        return [gaussian.whitening_within(sums) for sums in self._sums]
 
 
 def _score(rows: Tensor, sums: Tensors, white: Tensor) -> Tensor:
