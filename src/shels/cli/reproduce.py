@@ -158,7 +158,8 @@ class _Run:
         if not status.missing:
             return
         if status.done and not self.quiet:
-            say(f"{status.done} of {status.wanted} trials are in {self.records.path} already")
+            kept = self.records.path if self.records.path.exists() else self.records.directory
+            say(f"{status.done} of {status.wanted} trials are in {kept} already")
         try:
             with shown:
                 for advance in engine.run(

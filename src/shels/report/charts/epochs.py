@@ -70,7 +70,7 @@ def curve_of(group: Group) -> Curve:
 def _panels(row: Sequence[Axes], study: Study, drawn: Mapping[str, Curve]) -> None:
     titles = (f"{label(study.short, 30)}: % of all classes met", "% of the class that is learned")
     for axes, column, title in zip(row, (1, 2), titles, strict=True):
-        for name, curve in drawn.items():
+        for name, curve in reversed([*drawn.items()]):  # the paper's own lies on top
             axes.plot(curve[:, 0], 100 * curve[:, column], color=_shade(name), linewidth=1.5)
         classes = round(max(curve[-1, 0] for curve in drawn.values()))
         axes.set_xticks(range(classes + 1))
