@@ -29,16 +29,19 @@ def names(*asked):
     return [each.name for each in find_experiments(asked)]
 
 
-def test_the_paper_is_five_sets_eight_pairs_two_studies_three_sets_learned_further_and_no_digits():
+def test_the_paper_is_five_sets_eight_pairs_two_studies_three_sets_learned_two_met_and_no_digits():
     learned = [f"incremental/{name}" for name in INCREMENTAL if name != "digits"]
     swept = ["group-sparsity/fmnist", "group-sparsity/cifar10"]
-    assert names("paper")[: len(REPORTED) + len(ACROSS) + 6] == [*REPORTED, *ACROSS, "exclusivity", *swept, *learned]
+    agents = ["open-world/mnist", "open-world/fmnist"]
+    assert names("paper") == [*REPORTED, *ACROSS, "exclusivity", *swept, *learned, *agents]
     assert names("group-sparsity") == swept
     assert names("within") == REPORTED
     assert names("across") == list(ACROSS)
     assert names("incremental") == learned
-    others = {name for name in CATALOGUE if "@" not in name} - {*names("paper")}
-    assert others == {"within/digits", "incremental/digits"}
+    assert names("open-world") == [*agents, *names("beyond")]
+    digits = {f"{family}/digits" for family in ("within", "incremental", "open-world")}
+    bases = {name for name in CATALOGUE if not CATALOGUE[name].variant}
+    assert bases == {*names("paper"), *names("beyond"), *digits} - {*REPORTED} | {*WITHIN}
 
 
 def test_each_experiment_comes_once_in_the_order_asked_for():
@@ -55,9 +58,8 @@ def test_each_experiment_comes_once_in_the_order_asked_for():
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(SettingsError, match="did you mean 'within/fmnist'"):
         find_experiments(["within/fminst"])
-    with pytest.raises(
-        SettingsError, match="choose from: within, across, group-sparsity, incremental, open-world, paper, "
-    ):
+    families = "within, across, group-sparsity, incremental, open-world, paper, beyond, fidelity"
+    with pytest.raises(SettingsError, match=f"choose from: {families}"):
         find_experiments(["within/mnist", "tables"])
 
 
@@ -74,10 +76,29 @@ def test_a_sweep_runs_every_trial_at_each_weight_and_both_kinds_of_sparsity():
         assert (trials[1].known, trials[1].novel) == (within.known, within.novel)
 
 
-@pytest.mark.parametrize("name", ["open-world/fmnist"])
-def test_a_name_kept_for_later_says_so(name):
-    with pytest.raises(SettingsError, match=f"experiment '{name}' is not there yet"):
-        find_experiments([name])
+OPEN_WORLD = {
+    "mnist": (7, 3, 5),
+    "fmnist": (4, 3, 5),
+    "fmnist-all": (4, 6, 5),
+    "gtsrb": (23, 20, 3),
+    "cifar10": (5, 5, 3),
+    "mnist@mixed": (7, 3, 5),
+    "fmnist@mixed": (4, 3, 5),
+    "digits": (7, 3, 5),
+}
+
+
+@pytest.mark.parametrize("name", OPEN_WORLD)
+def test_an_agent_knows_the_first_classes_and_is_to_find_some_of_the_others(name):
+    experiment, (known, novel, count) = CATALOGUE[f"open-world/{name}"], OPEN_WORLD[name]
+    assert experiment.trial_count == count
+    assert {METHODS[each].task for each in experiment.methods} == {"open-world"}
+    for trials in zip(*(experiment.trials(METHODS[each], 3) for each in experiment.methods), strict=True):
+        assert {(len(trial.known), len(trial.novel)) for trial in trials} == {(known, novel)}
+        assert len({(trial.seed, trial.known, trial.novel) for trial in trials}) == 1
+    if name != "gtsrb":
+        first = experiment.trials(METHODS["gaussian-agent"], 10)
+        assert [(*t.known, *t.novel) for t in first] == [order[: known + novel] for order in AUTHORS_ORDERS]
 
 
 @pytest.mark.parametrize("name", ["within/mnist", "within/fmnist", "within/svhn", "within/cifar10"])

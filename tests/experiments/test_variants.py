@@ -153,12 +153,12 @@ def test_fidelity_is_every_cheap_variant_by_the_methods_that_it_concerns():
 def test_fidelity_trains_a_network_once_where_variants_differ_in_nothing_that_is_trained():
     trials = select_trials(["fidelity"], None, 5, {}).trials
     together = groups(trials)
-    assert all(len(group) == 5 for group in together)  # five seeds, one network each
-    shared = [{trial.experiment for trial in group[0]} for group in together]
+    # Five seeds, one network each; other values of μ go into the same stack.
+    assert sorted(len(group) for group in together) == [5, 5, 5, 5, 5, 15]
+    shared = [{trial.experiment for trial in network} for group in together for network in group]
     assert {"within/fmnist@novel-train-images", "within/fmnist@held-out-thresholds"} in shared
     learned = {trial.experiment for trial in trials if trial.experiment.startswith("incremental")}
     assert learned in shared
-    assert len(together) == 8
 
 
 def test_a_variant_is_refused_methods_that_it_is_not_about():
@@ -180,7 +180,7 @@ def test_reported_variants_take_any_method_of_detection():
 
 
 def test_signs_measured_on_trained_images_share_their_network_with_the_official_test_set():
-    trials = select_trials(["within/gtsrb", "within/gtsrb@trained-images"], None, 3, {}).trials
+    trials = select_trials(["within/gtsrb", "within/gtsrb@trained-images"], ["shels"], 3, {}).trials
     (group,) = groups(trials)
     assert [len(training) for training in group] == [2, 2, 2]
     assert len({training_key(trial) for trial in trials}) == 3

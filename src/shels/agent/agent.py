@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from torch import Tensor
 
@@ -67,6 +67,7 @@ Supplier = Callable[[Request], Supply | None]
 Confirm = Callable[[Request], bool]
 Happening: TypeAlias = Generator[Event | TrainingRequest, Fit | None, None]
 """Events, and trainings that are asked for: each is answered by how it went."""
+Yielded = TypeVar("Yielded")
 _Learn: TypeAlias = Callable[..., Generator[Progress | TrainingRequest, Any, None]]
 
 
@@ -239,15 +240,33 @@ def _reported(
     learning: Generator[Progress | TrainingRequest, Any, None], batch: str, facts: dict[str, Any]
 ) -> Happening:
     """Give the progress of learning a class as events; trainings that it asks for are passed on."""
-    answer: Fit | None = None
-    with closing(learning), suppress(StopIteration):
-        now = next(learning)
-        while True:
+    with closing(learning):
+        now = next(learning, None)
+        while now is not None:
             if isinstance(now, TrainingRequest):
-                answer = yield now
-            elif now.stage == "training":
+                now = yield from passed_on(learning, now)
+                continue
+            if now.stage == "training":
                 yield Event(events.ACCOMMODATING, batch, facts | {"step": now.step, "steps": now.steps})
-            now, answer = learning.send(answer), None
+            now = next(learning, None)
+
+
+def passed_on(
+    steps: Generator[Yielded, Fit | None, None], request: TrainingRequest
+) -> Generator[TrainingRequest, Fit | None, Yielded | None]:
+    """Ask for a training that was asked for, say how it went, and give what comes next; None at the end."""
+    try:
+        fit = yield request
+    except TrainingError as error:
+        return _next(steps.throw, error)
+    return _next(steps.send, fit)
+
+
+def _next(step: Callable[[Any], Yielded], answer: object) -> Yielded | None:
+    try:
+        return step(answer)
+    except StopIteration:
+        return None
 
 
 def _is_name(name: object) -> bool:

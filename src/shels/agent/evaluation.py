@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from shels.agent.agent import Happening, OpenWorldAgent, Request
+from shels.agent.agent import Happening, OpenWorldAgent, Request, passed_on
 from shels.agent.alarm import AlarmRule
 from shels.agent.events import ACCOMMODATED, ALARM, DECLINED, DRIFT, OBSERVED, UNDECIDED, Event
 from shels.agent.oracle import Truths
 from shels.data.samples import Label, Samples, fingerprints
 from shels.data.streams import StreamBatch
-from shels.errors import DataError, TrainingError
+from shels.errors import DataError
 from shels.learner.learner import Learner
 from shels.learning.protocol import train_alone
 from shels.model.networks import Network, Views
@@ -280,19 +280,14 @@ class _Evaluation:
 def _events(happening: Happening) -> Generator[TrainingRequest, Fit, list[Event]]:
     """Collect the events of a batch, and pass on the trainings that it asks for."""
     out: list[Event] = []
-    with closing(happening), suppress(StopIteration):
-        now = next(happening)
-        while True:
+    with closing(happening):
+        now = next(happening, None)
+        while now is not None:
             if isinstance(now, Event):
                 out.append(now)
-                now = next(happening)
+                now = next(happening, None)
             else:
-                try:
-                    answer = yield now
-                except TrainingError as error:
-                    now = happening.throw(error)
-                else:
-                    now = happening.send(answer)
+                now = yield from passed_on(happening, now)
     return out
 
 

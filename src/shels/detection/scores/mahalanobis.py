@@ -9,7 +9,6 @@ uncertainty and robustness in deep learning 2021.
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -85,12 +84,6 @@ class MahalanobisLayers(Score):
         whites = [gaussian.whitening(gaussian.within(each)) for each in sums]
         raw = in_chunks(lambda part: _layer_scores(part, sums, whites), views)
         return _named(sums) | {"usual": torch.stack([raw.mean(dim=0), raw.std(dim=0, correction=0)])}
-
-    def add_class(self, views: Views, head: Head | None = None) -> Self:
-        """Return a score that knows one class more; the covariances stay, and what was made of them."""
-        grown = super().add_class(views, head)
-        grown.__dict__["_whites"] = self._whites
-        return grown
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
         pairs = zip(self._sums, views, strict=True)

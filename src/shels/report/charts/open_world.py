@@ -47,9 +47,8 @@ def _figure(study: Study) -> list[Figure]:
         axes_of = panels(canvas, len(found), 1, sharex=True, sharey=True)
         for axes, (title, result) in zip(axes_of, found.items(), strict=True):
             _panel(axes, result)
-            axes.set_title(label(title, 40), color=INK)
+            axes.set_title(label(f"{study.short}: {title}", 60), color=INK)
         axes_of[-1].set_xlabel("batch")
-        canvas.suptitle(label(study.short, 60), x=0.005, ha="left", fontsize=12, fontweight="bold")
         legend(canvas, _entries())
 
     alt = f"{study.short}: the share of each batch judged novel and the accuracy, a panel for each agent."
