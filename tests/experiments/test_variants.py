@@ -71,6 +71,12 @@ def test_a_variant_names_experiments_methods_and_measures_that_there_are():
         assert all(name in MEASURES for name in each.measures or ()), each.name
 
 
+def test_only_detection_is_measured_on_other_images():
+    for each in VARIANTS.values():
+        if each.measured_on != "test":
+            assert {CATALOGUE[name].task for name in each.experiments} == {"detection"}
+
+
 def test_all_that_can_be_run_is_in_the_catalogue_under_its_experiment():
     wanted = {f"{name}@{each.name}" for each in VARIANTS.values() for name in each.experiments}
     assert {each.name for each in RUN} == wanted
