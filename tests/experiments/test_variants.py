@@ -364,7 +364,7 @@ def tried(tmp_path_factory):
 
 def brief(trial):
     settings = trial.settings
-    training = replace(settings.training, steps=200, check_every=20)
+    training = replace(settings.training, steps=100, check_every=20)
     settings = replace(settings, training=training)
     if trial.method == "penalty":
         free = {"epochs": 4, "beta": 3.0, "rate_divisor": 0.5}  # so that something is learned in a moment
