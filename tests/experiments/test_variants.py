@@ -71,6 +71,12 @@ def test_a_variant_names_experiments_methods_and_measures_that_there_are():
         assert all(name in MEASURES for name in each.measures or ()), each.name
 
 
+def test_only_detection_is_measured_on_other_images():
+    for each in VARIANTS.values():
+        if each.measured_on != "test":
+            assert {CATALOGUE[name].task for name in each.experiments} == {"detection"}
+
+
 def test_all_that_can_be_run_is_in_the_catalogue_under_its_experiment():
     wanted = {f"{name}@{each.name}" for each in VARIANTS.values() for name in each.experiments}
     assert {each.name for each in RUN} == wanted
@@ -358,7 +364,7 @@ def tried(tmp_path_factory):
 
 def brief(trial):
     settings = trial.settings
-    training = replace(settings.training, steps=200, check_every=20)
+    training = replace(settings.training, steps=100, check_every=20)
     settings = replace(settings, training=training)
     if trial.method == "penalty":
         free = {"epochs": 4, "beta": 3.0, "rate_divisor": 0.5}  # so that something is learned in a moment
