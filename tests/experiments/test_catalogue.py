@@ -40,8 +40,8 @@ def test_the_paper_is_five_sets_eight_pairs_two_studies_three_sets_learned_two_m
     assert names("incremental") == learned
     assert names("open-world") == [*agents, *names("beyond")]
     digits = {f"{family}/digits" for family in ("within", "incremental", "open-world")}
-    bases = {name for name in CATALOGUE if not CATALOGUE[name].variant}
-    assert bases == {*names("paper"), *names("beyond"), *digits} - {*REPORTED} | {*WITHIN}
+    plain = {name for name, each in CATALOGUE.items() if each.variant is None}
+    assert plain == {*names("paper"), *names("beyond"), *digits} - {*REPORTED} | {*WITHIN}
 
 
 def test_each_experiment_comes_once_in_the_order_asked_for():
@@ -58,7 +58,9 @@ def test_each_experiment_comes_once_in_the_order_asked_for():
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(SettingsError, match="did you mean 'within/fmnist'"):
         find_experiments(["within/fminst"])
-    families = "within, across, group-sparsity, incremental, open-world, paper, beyond, fidelity"
+    families = (
+        "within, across, group-sparsity, incremental, open-world, paper, beyond, fidelity, within/mnist"
+    )
     with pytest.raises(SettingsError, match=f"choose from: {families}"):
         find_experiments(["within/mnist", "tables"])
 

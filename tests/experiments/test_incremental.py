@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from shels.data.sources import load_named
 from shels.errors import AccommodationError, SettingsError
 from shels.experiments import engine, incremental
 from shels.experiments.catalogue import CATALOGUE
+from shels.experiments.features import Features
 from shels.experiments.methods import METHODS, initial_training
 from shels.experiments.preparing import prepared
 from shels.experiments.records import Records
@@ -137,9 +139,8 @@ def test_a_trial_that_cannot_take_a_class_in_fails_alone(tmp_path, monkeypatch):
 
 
 def test_trainings_of_one_shape_are_run_together(monkeypatch):
-    trained = []
+    trained, data = [], load_named("digits")
     for trial in trials("fine-tune", 2):
-        data = load_named("digits")
         training = prepared([trial], data, data.train.inputs, data.train.inputs.device)
         start = initial_training(trial.method, trial.settings).objective(training.network, training.settings)
         fit = fit_network(training.network, start.loss, training.data, start.settings, seed=0)
@@ -153,7 +154,8 @@ def test_trainings_of_one_shape_are_run_together(monkeypatch):
 
     monkeypatch.setattr(incremental, "fit_trials", counting)
     shares = []
-    work = incremental.learn_classes(trained, data, data.test.inputs)
+    features = Features(data, data.train.inputs, data.test.inputs, torch.float32)
+    work = incremental.learn_classes(trained, features)
     found = finished(work, each=shares.append)
     assert calls == [2, 2, 2]
     assert shares == pytest.approx([1 / 3, 2 / 3, 1])

@@ -20,6 +20,7 @@ from shels.detection.metrics import adjusted_mutual_information
 from shels.errors import AccommodationError, TrainingError
 from shels.experiments import engine, open_world
 from shels.experiments.catalogue import CATALOGUE
+from shels.experiments.features import Features
 from shels.experiments.methods import METHODS, initial_training, taught_classes
 from shels.experiments.open_world import (
     Course,
@@ -248,7 +249,8 @@ def test_trainings_of_agents_side_by_side_are_run_together(monkeypatch):
 
     monkeypatch.setattr(open_world, "train_together", counting)
     shares = []
-    work = open_world.run_agents(begun, data, data.test.inputs)
+    inputs = (data.train.inputs, data.test.inputs)
+    work = open_world.run_agents(begun, Features(data, *inputs, torch.float32))
     assert len(finished(work, each=shares.append)) == 2
     assert 2 in stacks
     assert shares == sorted(shares)
@@ -301,7 +303,8 @@ def test_frames_of_one_sign_are_held_out_together_when_an_oracle_gives_them(monk
     start = initial_training(trial.method, trial.settings).objective(training.network, training.settings)
     fit = fit_network(training.network, start.loss, training.data, start.settings, seed=0)
     group = [open_world.TrainedTrial(trial, training, fit)]
-    list(open_world.run_agents(group, loaded.known, data.test.inputs))
+    inputs = (train.inputs, data.test.inputs)
+    list(open_world.run_agents(group, Features(loaded.known, *inputs, torch.float32)))
     assert seen
     assert all(groups is not None for groups in seen)
 

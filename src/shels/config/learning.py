@@ -42,9 +42,9 @@ class Penalty(Checked, kind="penalty"):
     """Units added to the last hidden layer before a class is taken in."""
     merging: Literal["average", "sum"] = "average"
     """How importance goes on with a class: the mean over all samples, or means added up (authors' code)."""
-    zeroed: Literal["held", "once"] = "held"
+    zeroed: Literal["held", "once", "never"] = "held"
     """Weights from unused to used units: held at 0 while a class is learned, or set to 0 at its beginning and
-    free from then on (authors' code)."""
+    free from then on (authors' code), or left as they are."""
 
 
 class Proximal(Checked, kind="proximal"):
@@ -161,6 +161,10 @@ class FineTune(Checked, kind="fine-tune"):
 
 class Joint(Checked, kind="joint"):
     """Train afresh on all samples of all classes so far, which are all kept: the upper bound."""
+
+    trains: Literal["at every class", "at the last class"] = "at every class"
+    """When an experiment trains it: the last class's figure alone is the bound, and on a large data set the
+    trainings before it cost as much again for each class."""
 
 
 class Gdumb(Checked, kind="gdumb"):

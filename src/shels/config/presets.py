@@ -10,6 +10,7 @@ from shels.config import (
     Adam,
     AgsCl,
     Gaussian,
+    Joint,
     MeanMinusSd,
     NetworkSettings,
     Optimiser,
@@ -92,6 +93,8 @@ def preset(name: str, data: str | None = None) -> Settings:
 
 # The learning rate of AGS-CL is divided by these (appendix, "Hyperparameters"); elsewhere as on MNIST.
 _AGS_DIVISORS = {"mnist": 10.0, "fmnist": 8.0, "gtsrb": 2.0}
+# Joint training is a bound and no method: where each of many trainings is long, it waits for the last class.
+_JOINT_AT_LAST = ("gtsrb",)
 
 
 def with_learner(settings: Settings, way: Accommodation, *, standard: bool, data: str = "") -> Settings:
@@ -107,6 +110,8 @@ def with_learner(settings: Settings, way: Accommodation, *, standard: bool, data
     if isinstance(way, AgsCl):
         divisor = _AGS_DIVISORS.get(data, AgsCl.rate_divisor)
         way = replace(way, mu=settings.training.alpha, lam=beta, rate_divisor=divisor)
+    if isinstance(way, Joint) and data in _JOINT_AT_LAST:
+        way = replace(way, trains="at the last class")
     settings = replace(settings, accommodation=way)
     return ordinary(settings) if standard else settings
 

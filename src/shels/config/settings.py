@@ -39,6 +39,7 @@ _LATER = {
     "new_class": "own score",
     "merging": "average",
     "zeroed": "held",
+    "trains": "at every class",
 }
 """Settings that came later, left out of plain data where nothing was chosen: what was stored stays valid."""
 _PARTS: dict[str, Any] = {"network": NetworkSettings, "training": TrainingSettings}

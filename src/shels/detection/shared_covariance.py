@@ -4,10 +4,11 @@ A covariance is inverted on the directions that training samples use, a pseudo-i
 1e-10 of the largest variance say nothing, as in the authors' implementations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from shels.detection.gaussians import Sums
 
@@ -81,6 +82,20 @@ def whitening(covariance: Tensor) -> Tensor:
     used = values > values[-1].clamp(min=0) * _EMPTY
     white: Tensor = vectors[:, used] / values[used].sqrt()
     return white
+
+
+_WHITE: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
+
+
+def whitening_within(sums: Mapping[str, Tensor]) -> Tensor:
+    """Return the whitening of the covariance within classes, worked out once for each scatter tensor.
+
+    A score's scatter stays the same tensor while classes are added, so its eigenvectors are found once.
+    """
+    scatter = sums["scatter"]
+    if scatter not in _WHITE:
+        _WHITE[scatter] = whitening(within(sums))
+    return _WHITE[scatter]
 
 
 def squared_distances(rows: Tensor, means: Tensor, white: Tensor) -> Tensor:

@@ -214,7 +214,7 @@ _SHORT = _PAPER_SETS | {"digits": "digits"}
 
 _DETECTION = ("shels", "scaled-cosine", "shels-gaussian")  # the paper's method and rival, and our own score
 _AGENTS = ("shels-agent", "maha-agent", "gaussian-agent", "joint-bound")
-_LEARNING = ("own", "ags-cl", "gdumb", "shels-gdumb", "closed-form", "bounds")
+_LEARNING = ("own", "ablation", "ags-cl", "gdumb", "shels-gdumb", "closed-form", "bounds")
 
 # The paper's rule on scikit-learn's digits, with a network for 8 x 8 pixels: two seconds a trial on a CPU.
 _DIGITS_TRAINING = TrainingSettings(Adam(1e-3), batch_size=32, steps=300, check_every=100)

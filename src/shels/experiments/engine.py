@@ -13,6 +13,7 @@ import torch
 
 from shels import __version__, runtime
 from shels.errors import ShelsError
+from shels.experiments.features import Features
 from shels.experiments.incremental import TrainedTrial, by_method, learn_classes
 from shels.experiments.measuring import Figures, Measured, measure
 from shels.experiments.methods import METHODS, Task, initial_training
@@ -218,19 +219,18 @@ def _learn(trained: _Trained) -> Iterator[Advance]:
 
     Trials that do not fit into memory together are parted.
     """
-    known = trained.data.known
     waiting = by_method([*trained.with_task("learning"), *trained.with_task("open-world")])
     done, every = 0, sum(map(len, waiting))
-    while waiting:
+    features = _features(trained) if waiting else None
+    while waiting and features:
         group, clock = waiting.pop(0), Clock()
         go_on, stage = _LATER_TASKS[METHODS[group[0].trial.method].task]
-        tests = trained.data.tests[known.name]
 
         def advance(share: float, before: int = done, size: int = len(group)) -> Advance:
             return Advance("learning", trained.trials, (before + share * size) / every)
 
         try:
-            figures = yield from mapped(go_on(group, known, tests), advance)
+            figures = yield from mapped(go_on(group, features), advance)
         except (ShelsError, torch.OutOfMemoryError) as error:
             if isinstance(error, torch.OutOfMemoryError) and len(group) > 1:
                 half = len(group) // 2
@@ -241,6 +241,13 @@ def _learn(trained: _Trained) -> Iterator[Advance]:
             clock.lap(stage)
             yield from trained.recorded(group, figures, clock, (done + len(group)) / every)
         done += len(group)
+
+
+def _features(trained: _Trained) -> Features:
+    """Return what keeps the features of a stack's first networks for all methods on them."""
+    (training, _), data = trained.pairs[0], trained.data
+    precision = loop.PRECISIONS[training.trials[0].precision]
+    return Features(data.known, training.data.inputs, data.tests[data.known.name], precision)
 
 
 def _reason(error: Exception) -> str:

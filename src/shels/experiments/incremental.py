@@ -1,6 +1,7 @@
 """Learning class by class: what becomes of a trial's known classes while its novel ones are taken in.
 
-Trials of one method take each class in together, by trainings that are stacked as the first ones are.
+Trials of one method take each class in together, by trainings that are stacked as the first ones are, and are
+evaluated together.
 """
 
 from __future__ import annotations
@@ -8,26 +9,26 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Generator, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from shels.config import Precision
-from shels.data.samples import DataSet, Label, Samples
-from shels.detection.calibration import Verdicts
-from shels.detection.metrics import evaluated
+from shels.config import Joint, Precision
+from shels.data.samples import Samples
+from shels.detection.protocol import KnownSamples, Labelled
 from shels.errors import AccommodationError, ShelsError
+from shels.experiments.features import Features, shapes_of
+from shels.experiments.incremental_trial import IncrementalTrial
 from shels.experiments.measuring import Figures
-from shels.experiments.methods import taught_classes
 from shels.experiments.preparing import Training
 from shels.experiments.trials import Trial
-from shels.learner.changes import taking_in
-from shels.learner.learner import Learner, assembled
-from shels.training import Fit, TrainingRequest, fit_trials
+from shels.learner.learner import Learner, with_detector
+from shels.learner.pairing import needs_memory
+from shels.learning.registry import method_of
+from shels.model.networks import Views
+from shels.training import Fit, Rows, TrainingRequest, fit_trials
 
 
 class TrainedTrial(NamedTuple):
@@ -44,67 +45,6 @@ class Ending(Protocol):
     error: ShelsError | None
 
 
-@dataclass(eq=False)
-class IncrementalTrial:
-    """One trial on its way: its learner, and how it stood after each class.
-
-    stages: a row of the record after each class. best: the highest accuracy that each class ever had. rates:
-    what it has now, with rejection too. error: why it could not go on.
-    """
-
-    trial: Trial
-    learner: Learner
-    known: DataSet
-    inputs: Tensor
-    tests: Tensor
-    stages: list[dict[str, Any]] = field(default_factory=list)
-    best: dict[Label, float] = field(default_factory=dict)
-    rates: dict[Label, dict[str, Any]] = field(default_factory=dict)
-    error: ShelsError | None = None
-
-    def evaluate(self, seconds: float | None) -> None:
-        """Note how the learner stands, before the next class comes."""
-        step, trial = len(self.stages), self.trial
-        coming = trial.novel[step : step + 1]
-        verdicts, labels = self._judged((*trial.known, *trial.novel[:step]))
-        next_ones, next_labels = self._judged(coming) if coming else (None, None)
-        names = self.learner.classes
-        found = evaluated(verdicts, labels, names, next_ones, next_labels, coming)
-        right, truth = (verdicts.predicted.cpu() == labels.cpu()).double(), labels.cpu()
-        named = {name: float(right[truth == place].mean()) for place, name in enumerate(names)}
-        self.best = {name: max(value, self.best.get(name, 0.0)) for name, value in named.items()}
-        new = trial.novel[step - 1] if step else None
-        self.stages.append(
-            {
-                "class": new,
-                "classes": len(names),
-                "overall": found["closed_set_accuracy"],
-                "first": float(right[truth < len(trial.known)].mean()),
-                "newest": named[new] if step else None,
-                "known": found["known_accuracy"],
-                "accepted": found["acceptance"],
-                "auroc": found.get("auroc"),
-                "fpr95": found.get("fpr95"),
-                "rejected": found.get("novel_accuracy"),
-                "seconds": seconds,
-            }
-        )
-        each = zip(names, found["per_class"].values(), strict=True)
-        self.rates = {name: rates | {"named": named[name]} for name, rates in each}
-
-    def _judged(self, classes: Sequence[Label]) -> tuple[Verdicts, Tensor]:
-        index, labels = self.known.test.places(tuple(classes))
-        return self.learner.judge(self.tests[index.to(self.tests.device)]), labels
-
-    def taking_in(self, label: Label) -> Generator[TrainingRequest, Fit, Learner]:
-        """Let the learner take in a class from all of its training images, asking for trainings."""
-        train = self.known.train
-        index, _ = train.places((label,))
-        groups = None if train.groups is None else train.groups[index]
-        images = self.inputs[index.to(self.inputs.device)]
-        return taking_in(self.learner, images, label, seed=self.trial.seed, groups=groups)
-
-
 def by_method(work: Sequence[TrainedTrial]) -> list[list[TrainedTrial]]:
     """Return trials in groups that take classes in by the same method, to be run together."""
     groups: dict[Hashable, list[TrainedTrial]] = {}
@@ -115,19 +55,18 @@ def by_method(work: Sequence[TrainedTrial]) -> list[list[TrainedTrial]]:
 
 
 def learn_classes(
-    group: Sequence[TrainedTrial], known: DataSet, tests: Tensor
+    group: Sequence[TrainedTrial], features: Features
 ) -> Generator[float, None, dict[str, Figures | ShelsError]]:
     """Let trials of one method learn class by class; yield the share that is done.
 
-    Returns the figures of each trial by its key, or why it has none. tests: the test inputs, where networks
-    compute.
+    Returns the figures of each trial by its key, or why it has none.
     """
     with quiet():
-        trials = [_begun(*each, known, tests) for each in group]
+        trials = _begun(group, features)
     steps = max(len(each.trial.novel) for each in trials)
     for step in range(steps):
         with quiet():
-            _take_in([each for each in trials if not each.error and step < len(each.trial.novel)], step)
+            _take_in([each for each in trials if not each.error and each.coming], features)
         yield (step + 1) / steps
     return {each.trial.key: each.error or _figures(each) for each in trials}
 
@@ -140,49 +79,98 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def _begun(trial: Trial, training: Training, fit: Fit, known: DataSet, tests: Tensor) -> IncrementalTrial:
-    """Return a trial whose learner knows the first classes, as it stands."""
-    begun = IncrementalTrial(trial, first_learner(trial, training, fit), known, training.data.inputs, tests)
-    begun.evaluate(None)
+def _begun(group: Sequence[TrainedTrial], features: Features) -> list[IncrementalTrial]:
+    """Return the trials with learners that know the first classes, as they stand."""
+    networks = [each.training.network for each in group]
+    prepare = group[0].training.data.prepare
+    classes = [(*each.trial.known, *each.trial.novel) for each in group]
+    features.keep(networks, classes, prepare)
+    parts = [
+        features.of("train", networks, [rows.places for rows in some], prepare)
+        for some in zip(*(_known_rows(each.training) for each in group), strict=True)
+    ]
+    begun = [
+        IncrementalTrial(each.trial, _first_learner(each, *views), features.known, features.inputs["train"])
+        for each, *views in zip(group, *parts, strict=True)
+    ]
+    _evaluate(begun, features, None)
     return begun
 
 
-def first_learner(trial: Trial, training: Training, fit: Fit) -> Learner:
-    """Make the learner of a trained network as `fit` makes it; it knows the first classes."""
-    data, inputs, classes = training.data, training.data.inputs, taught_classes(trial)
-    parts = [
-        Samples(inputs[rows.places.to(inputs.device)], rows.labels, classes, origin="the known classes")
-        for rows in (data.training, data.validation)
-        if rows
-    ]
-    return assembled(training.network, parts[0], parts[-1], data.prepare, trial.settings, trial.seed, fit)
+def _known_rows(training: Training) -> tuple[Rows, Rows]:
+    """Return the samples that a network was trained on, and those held out, or the same where none are."""
+    data = training.data
+    return data.training, data.validation or data.training
 
 
-def _take_in(trials: Sequence[IncrementalTrial], step: int) -> None:
+def _first_learner(trained: TrainedTrial, fitted: Views, held: Views) -> Learner:
+    """Make the learner of a trained network as `fit` does, from features of what it knows."""
+    trial, training, _ = trained
+    network, data, settings = training.network, training.data, trial.settings
+    both = zip((fitted, held), _known_rows(training), strict=True)
+    samples = KnownSamples(*(Labelled(views, rows.labels.to(data.inputs.device)) for views, rows in both))
+    memory = {}
+    if needs_memory(settings):
+        inputs, labels = data.inputs[data.training.places.to(data.inputs.device)], data.training.labels
+        images = Samples(inputs, labels, trial.known, origin="the known classes")
+        memory = method_of(settings.accommodation).first_memory(network, images, data.prepare, fitted)
+    return with_detector(network, trial.known, samples, data.prepare, settings, trial.seed, memory=memory)
+
+
+def _evaluate(trials: Sequence[IncrementalTrial], features: Features, seconds: float | None) -> None:
+    """Note how all learners stand; an image passes a network once."""
+    if not trials:
+        return
+    networks, places = [each.learner.network for each in trials], [each.test_rows().places for each in trials]
+    views = features.of("test", networks, places, trials[0].learner.preparation)
+    for each, mine in zip(trials, views, strict=True):
+        with failing(each) if each.stages else nullcontext():  # at first all begin, or none
+            each.evaluate(mine, seconds)
+
+
+def _take_in(trials: Sequence[IncrementalTrial], features: Features) -> None:
     """Let every learner take in its next class; trainings that are alike are run as one program."""
     began = time.perf_counter()
-    waiting = [(each, each.taking_in(each.trial.novel[step])) for each in trials]
-    fits: list[Fit | None] = [None] * len(waiting)
+    ready = [each for each in trials if not _waits(each)]
+    for each in trials:
+        if _waits(each):
+            with failing(each):
+                each.keep_for_later()
+    networks = [each.learner.network for each in ready]
+    places = [features.known.train.places(each.coming)[0] for each in ready]
+    prepare = trials[0].learner.preparation if trials else None
+    views = features.of("train", networks, places, prepare) if prepare else []
+    waiting = [(each, each.taking_in(mine)) for each, mine in zip(ready, views, strict=True)]
     while waiting:
-        requests = [_next_request(each, steps, fit) for (each, steps), fit in zip(waiting, fits, strict=True)]
+        requests = [_next_request(each, steps) for each, steps in waiting]
         pairs = [(one, request) for one, request in zip(waiting, requests, strict=True) if request]
         waiting = [one for one, _ in pairs]
-        fits = train_together([request for _, request in pairs], trials[0].trial.precision)
-    seconds = (time.perf_counter() - began) / max(1, len(trials))
+        watched = [each.watch(request, features.inputs["test"]) for (each, _), request in pairs]
+        fits = train_together(watched, trials[0].trial.precision)
+        for (each, _), fit in zip(waiting, fits, strict=True):
+            each.fit = fit
     for each in trials:
-        if each.error is None:
-            with failing(each):
-                each.evaluate(seconds)
+        each.taken += 1
+    seconds = (time.perf_counter() - began) / max(1, len(trials))
+    _evaluate([each for each in ready if each.error is None], features, seconds)
+
+
+def _waits(trial: IncrementalTrial) -> bool:
+    """Tell whether a class only joins the samples: joint training that waits for the last one."""
+    way = trial.trial.settings.accommodation
+    last = trial.taken + 1 == len(trial.trial.novel)
+    return isinstance(way, Joint) and way.trains == "at the last class" and not last
 
 
 def _next_request(
-    trial: IncrementalTrial, steps: Generator[TrainingRequest, Fit, Learner], fit: Fit | None
+    trial: IncrementalTrial, steps: Generator[TrainingRequest, Fit, Learner]
 ) -> TrainingRequest | None:
     """Send a learner how its training went, and return the next that it asks for; None where it is done."""
+    fit = trial.fit
     with failing(trial):
-        if fit is not None and fit.error is not None:
-            raise fit.error
         try:
+            if fit is not None and fit.error is not None:
+                return steps.throw(fit.error)
             return next(steps) if fit is None else steps.send(fit)
         except StopIteration as end:
             trial.learner = end.value
@@ -200,7 +188,7 @@ def failing(trial: Ending) -> Iterator[None]:
         trial.error = AccommodationError(f"the class could not be taken in: {error}")
 
 
-def train_together(requests: Sequence[TrainingRequest], precision: Precision) -> list[Fit | None]:
+def train_together(requests: Sequence[TrainingRequest], precision: Precision) -> list[Fit]:
     """Run trainings, those that are alike together, and return how each went, in the order given."""
     out: dict[int, Fit] = {}
     alike: dict[Hashable, list[int]] = {}
@@ -215,9 +203,8 @@ def train_together(requests: Sequence[TrainingRequest], precision: Precision) ->
 
 def _kind(request: TrainingRequest) -> Hashable:
     """Return what requests of one method must have in common to be trained together."""
-    params = tuple(value.shape for value in request.trial.network.parameters())
     state = tuple((name, value.shape) for name, value in sorted(request.trial.state.items()))
-    return request.settings, params, state
+    return request.settings, shapes_of(request.trial.network), state
 
 
 def _figures(trial: IncrementalTrial) -> Figures:
@@ -236,4 +223,7 @@ def _figures(trial: IncrementalTrial) -> Figures:
     }
     found["combined_accuracy"] = (found["known_accuracy"] + found["novel_accuracy"]) / 2
     classes = {str(name): rates for name, rates in trial.rates.items()}
-    return Figures(found, {"course": trial.stages, "per_class": classes})
+    details: dict[str, Any] = {"course": trial.stages, "per_class": classes, "curve": trial.curve}
+    if trial.watched is not None:
+        details["curve_images"] = len(trial.watched.rows.labels)
+    return Figures(found, details)

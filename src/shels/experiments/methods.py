@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from shels.agent.alarm import PresetShare
 from shels.agent.observation import AgentSettings, ProposalSettings
-from shels.config import AcceptShare, Accommodation, Gdumb, Settings, TrainingSettings
+from shels.config import OWN, AcceptShare, Accommodation, Gdumb, Penalty, Settings, TrainingSettings
 from shels.config.presets import ordinary, with_learner
 from shels.data.arrays import sorted_classes
 from shels.data.samples import Label
@@ -118,6 +118,30 @@ def _learning(each: LearnerEntry, way: Accommodation, name: str = "", title: str
     return Method(*about, settings, each.detector, task="learning")
 
 
+def _without_sparsity(base: Settings, data: str) -> Settings:
+    """Give SHELS as printed without its sparsity, in the first training and while classes are taken in."""
+    settings = with_learner(base, Penalty(), standard=False, data=data)
+    return replace(settings, training=replace(settings.training, alpha=0.0))
+
+
+def _without_penalty(base: Settings, data: str) -> Settings:
+    """Give SHELS as printed where no change of weights costs and none is held."""
+    settings = with_learner(base, Penalty(), standard=False, data=data)
+    way = settings.accommodation
+    free = replace(way if isinstance(way, Penalty) else Penalty(), beta=0.0, zeroed="never")
+    return replace(settings, accommodation=free)
+
+
+# What the paper leaves out of its own method, to show what it is good for.
+_ABLATIONS = tuple(
+    Method(name, title, "ablation", PAPER, "statistics", settings, OWN, task="learning")
+    for name, title, settings in (
+        ("shels-no-sparsity", "SHELS, no sparsity", _without_sparsity),
+        ("shels-no-penalty", "SHELS, no weight penalty", _without_penalty),
+    )
+)
+
+
 def _learnings() -> Iterator[Method]:
     """Give a method for each way to learn, GDumb's original protocol after the SHELS paper's."""
     for name, each in LEARNERS.items():
@@ -163,7 +187,8 @@ _OPEN_WORLD = (
         task="open-world",
     ),
 )
-METHODS = {method.name: method for method in (*_TRAINED, *_POST_HOC, *_learnings(), *_OPEN_WORLD)}
+_EVERY = (*_TRAINED, *_POST_HOC, *_learnings(), *_ABLATIONS, *_OPEN_WORLD)
+METHODS = {method.name: method for method in _EVERY}
 FAMILIES = {
     family: tuple(each for each in METHODS.values() if each.family == family)
     for family in dict.fromkeys(each.family for each in METHODS.values())

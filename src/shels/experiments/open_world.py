@@ -11,21 +11,21 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from shels.agent.agent import OpenWorldAgent
 from shels.agent.evaluation import EvaluatedBatch, EvaluatedRun, RecordingOracle, evaluating
 from shels.agent.observation import AgentSettings
 from shels.agent.oracle import Oracle
-from shels.data.samples import DataSet, Label, Samples
+from shels.data.samples import Label, Samples
 from shels.data.streams import StreamBatch, mixed_stream, paper_stream
 from shels.detection.metrics import adjusted_mutual_information
 from shels.errors import ShelsError
-from shels.experiments.incremental import TrainedTrial, failing, first_learner, quiet, train_together
+from shels.experiments.features import Features
+from shels.experiments.incremental import TrainedTrial, failing, quiet, train_together
 from shels.experiments.measuring import Figures
-from shels.experiments.methods import METHODS
+from shels.experiments.methods import METHODS, taught_classes
 from shels.experiments.trials import Trial
-from shels.learner.learner import Learner
+from shels.learner.learner import Learner, assembled
 from shels.training import Fit, TrainingRequest
 
 MIXED = "@mixed"
@@ -66,8 +66,7 @@ class _AgentTrial:
     """
 
     begun: TrainedTrial
-    known: DataSet
-    tests: Tensor
+    data: Features
     met: int = 0
     waits: TrainingRequest | None = None
     figures: Figures | None = None
@@ -101,13 +100,14 @@ class _AgentTrial:
                 self.figures = end.value
 
     def _taken(self) -> Generator[TrainingRequest, Fit, Figures]:
-        trial, learner = self.trial, first_learner(*self.begun)
-        test = replace(self.known.test, inputs=self.tests).only((*trial.known, *trial.novel))
+        trial, learner = self.trial, first_learner(self.begun)
+        known, inputs = self.data.known, self.data.inputs
+        test = replace(known.test, inputs=inputs["test"]).only((*trial.known, *trial.novel))
         settings = METHODS[trial.method].agent
         if settings is None:
             return joint_figures(learner, trial, test)
         chosen, oracle = settings(trial.known_data), RecordingOracle(test)
-        train = replace(self.known.train, inputs=self.begun.training.data.inputs)
+        train = replace(known.train, inputs=inputs["train"])
         agent = OpenWorldAgent(learner, settings=chosen, confirm=oracle, seed=trial.seed)
         agent.supplier = Oracle(oracle, train, lambda: agent.learner.classes)
         run = yield from evaluating(agent, self._counted(test), test, oracle)
@@ -119,16 +119,29 @@ class _AgentTrial:
             self.met += 1
 
 
+def first_learner(trained: TrainedTrial) -> Learner:
+    """Make the learner of a trained network as `fit` does, with all that an agent asks of it."""
+    trial, training, fit = trained
+    data, inputs, classes = training.data, training.data.inputs, taught_classes(trial)
+    parts = [
+        Samples(inputs[rows.places.to(inputs.device)], rows.labels, classes, origin="the known classes")
+        for rows in (data.training, data.validation)
+        if rows
+    ]
+    return assembled(training.network, parts[0], parts[-1], data.prepare, trial.settings, trial.seed, fit)
+
+
 def run_agents(
-    group: Sequence[TrainedTrial], known: DataSet, tests: Tensor
+    group: Sequence[TrainedTrial], data: Features
 ) -> Generator[float, None, dict[str, Figures | ShelsError]]:
     """Let the agents of trials of one method meet their streams; yield the share that is done.
 
-    Returns the figures of each trial by its key, or why it has none. tests: the test inputs, where networks
-    compute.
+    Returns the figures of each trial by its key, or why it has none. data: the set, and its inputs where
+    networks compute.
     """
-    trials = [_AgentTrial(each, known, tests) for each in group]
-    waiting, fits = trials, list[Fit | None]([None] * len(trials))
+    trials = [_AgentTrial(each, data) for each in group]
+    waiting = trials
+    fits: Sequence[Fit | None] = [None] * len(trials)
     while waiting:
         for each, fit in zip(waiting, fits, strict=True):
             each.go_on(fit)

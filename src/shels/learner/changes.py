@@ -16,6 +16,7 @@ from shels.data.splits import training_split
 from shels.detection.head import Head
 from shels.detection.protocol import Labelled, LearnedClass, rows_of
 from shels.errors import DataError, SettingsError, unknown_name
+from shels.learning.methods.joint import JointMethod
 from shels.learning.protocol import NewClass, train_alone
 from shels.learning.registry import method_of
 from shels.learning.replay_buffer import buffered_samples
@@ -75,6 +76,29 @@ def taking_in(
     history = {"taken_in": [*_history(learner), note]}
     new = replace(new, statistics=statistics, report=learner.report | history)
     return _changed(new, "accommodated", name=label, images=len(inputs))
+
+
+def kept_for_later(
+    learner: Learner, inputs: Tensor, label: Label, *, seed: int, groups: Tensor | None = None
+) -> Learner:
+    """Make a learner of joint training that has a class's samples and is still to be trained on them.
+
+    It judges as before, as if the class were novel. The next class that is taken in sets all of that anew.
+    """
+    method = method_of(learner.settings.accommodation)
+    if not isinstance(method, JointMethod):
+        raise SettingsError(f"learner {method.settings.kind} learns each class when it comes; take it in")
+    _check_label(learner, label)
+    distinct = _distinct(learner, inputs, label)
+    labels = torch.zeros(len(distinct), dtype=torch.int64)
+    groups = None if groups is None else groups[distinct.cpu()]
+    samples = Samples(inputs[distinct], labels, (label,), groups=groups, origin=f"class {label!r}")
+    training = learner.settings.training
+    index, _ = training_split(samples.labels, samples.groups, training, seed)
+    given = (learner.network, learner.memory, samples.take(index), learner.preparation, training)
+    found = method.keep(NewClass(*given, seed))
+    classes = (*learner.classes, label)
+    return replace(learner, network=found.network, memory=found.memory, classes=classes, taught=classes)
 
 
 def unlearned(learner: Learner, label: Label) -> Learner:

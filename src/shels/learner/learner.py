@@ -200,7 +200,8 @@ def assembled(
     samples = KnownSamples(*(_labelled(network, part, preparation) for part in (training, validation)))
     memory = {}
     if needs_memory(settings):
-        memory = method_of(settings.accommodation).remember(network, training, preparation)
+        seen = samples.training.features
+        memory = method_of(settings.accommodation).first_memory(network, training, preparation, seen)
     learner = with_detector(network, training.classes, samples, preparation, settings, seed, memory=memory)
     learner.statistics = ImageStatistics.fit(training.inputs, training.labels)
     (seen, labels), held_out = samples

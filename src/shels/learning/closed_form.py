@@ -51,8 +51,15 @@ class ClosedForm(LearningMethod):
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the statistics of the first classes."""
+        features = protocol.views_of(network, samples.inputs, prepare)
+        return self.first_memory(network, samples, prepare, features)
+
+    def first_memory(
+        self, network: Network, samples: Samples, prepare: Preparation, features: Views
+    ) -> Memory:
+        """Return the statistics of the first classes, from their features."""
         samples.require_every_class()
-        rows = self.rows(protocol.views_of(network, samples.inputs, prepare))
+        rows = self.rows(features)
         return self.fitted(rows, samples.labels.to(rows.device))
 
     def take_in(self, new: NewClass) -> Requests:

@@ -111,6 +111,13 @@ class LearningMethod(ABC):
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return what must be remembered of the classes that a network was just trained on."""
 
+    def first_memory(
+        self, network: Network, samples: Samples, prepare: Preparation, features: Views
+    ) -> Memory:
+        """Return what `remember` does of the first classes, given what the network makes of the samples."""
+        del features
+        return self.remember(network, samples, prepare)
+
     @abstractmethod
     def take_in(self, new: NewClass) -> Requests:
         """Make a network that knows one class more, asking for the trainings that it takes."""
@@ -148,7 +155,7 @@ def train_alone(requests: Generator[TrainingRequest, Fit, Value]) -> Generator[P
         while True:
             try:
                 result = yield from fitting(request)
-            except TrainingError as error:
+            except TrainingError as error:  # a method may have another way
                 request = requests.throw(error)
             else:
                 request = requests.send(result)

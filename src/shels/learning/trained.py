@@ -12,7 +12,16 @@ from shels.learning.protocol import Accommodated, LearningMethod, Memory, NewCla
 from shels.model.growth import add_class
 from shels.model.networks import Network
 from shels.runtime import derived_seed
-from shels.training import Fit, Objective, State, TrainingRequest, TrialData, TrialTraining, shels_loss
+from shels.training import (
+    Ceiling,
+    Fit,
+    Objective,
+    State,
+    TrainingRequest,
+    TrialData,
+    TrialTraining,
+    shels_loss,
+)
 
 _NOTHING: State = {}
 
@@ -51,12 +60,20 @@ class TrainedMethod(LearningMethod):
         return replace(slowed(training, self.settings.rate_divisor, self.settings.epochs), alpha=0.0)
 
     def request(
-        self, new: NewClass, network: Network, samples: Samples, objective: Objective, state: State = _NOTHING
+        self,
+        new: NewClass,
+        network: Network,
+        samples: Samples,
+        objective: Objective,
+        state: State = _NOTHING,
+        ceiling: Ceiling | None = None,
     ) -> TrainingRequest:
-        """Return the training of a network on samples of which none is held out."""
+        """Return the training of a network on samples of which none is held out. ceiling: of its loss."""
         seed = derived_seed(new.seed, self.settings.kind, new.position)
-        trial = TrialTraining(network, TrialData.of(samples, None, new.prepare), seed, state)
-        return TrainingRequest(trial, objective.loss, objective.settings, objective.after_step)
+        data = TrialData.of(samples, None, new.prepare)
+        trial = TrialTraining(network, data, seed, state, ceiling=ceiling)
+        how = (objective.loss, objective.settings, objective.after_step)
+        return TrainingRequest(trial, *how, products=self.names_by_products)
 
     def report(self, fit: Fit, **facts: Any) -> dict[str, Any]:
         """Return the report of a class taken in by one training.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -13,6 +14,8 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.training.checkpoints import Checkpoint
 
+PADDING = -100
+"""The label of a sample that is not there: every loss leaves it out."""
 State: TypeAlias = Mapping[str, Tensor]
 """What is particular to a trial beside its weights and batches, for its loss to read: old weights, masks."""
 
@@ -20,7 +23,7 @@ State: TypeAlias = Mapping[str, Tensor]
 class Batch(NamedTuple):
     """One step's samples, prepared: inputs (n, *shape) and labels (n,).
 
-    In a stack, a label of `losses.PADDING` stands where a trial has no sample.
+    In a stack, a label of `PADDING` stands where a trial has no sample.
     """
 
     inputs: Tensor
@@ -32,6 +35,32 @@ class Rows(NamedTuple):
 
     places: Tensor
     labels: Tensor
+
+
+def joined_inputs(each: Sequence[Tensor], device: torch.device) -> tuple[Tensor, list[int]]:
+    """Put all trials' inputs into one tensor, those that are the same once; give where each one's begin."""
+    distinct = {id(inputs): inputs for inputs in each}
+    starts = dict(zip(distinct, accumulate(map(len, distinct.values()), initial=0), strict=False))
+    moved = [inputs.to(device) for inputs in distinct.values()]
+    whole = torch.cat(moved) if len(moved) > 1 else moved[0]
+    return whole, [starts[id(inputs)] for inputs in each]
+
+
+def side_by_side(
+    parts: Sequence[Rows | None], starts: Sequence[int], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Give places and labels of every trial's rows, filled up to the longest: (trials, n) each.
+
+    starts: where each trial's inputs begin, see `joined_inputs`. None stands for no row.
+    """
+    longest = max(len(part.places) for part in parts if part is not None)
+    index = torch.zeros(len(parts), longest, dtype=torch.int64)
+    labels = torch.full((len(parts), longest), PADDING)
+    for trial, part in enumerate(parts):
+        if part is not None:
+            index[trial, : len(part.places)] = part.places.cpu() + starts[trial]
+            labels[trial, : len(part.places)] = part.labels.cpu()
+    return index.to(device), labels.to(device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +98,42 @@ class TrialData:
 
 
 @dataclass(frozen=True, eq=False)
+class Monitor:
+    """Samples on which a training is evaluated on its way, for a curve. Nothing is ever chosen by them.
+
+    inputs: on the network's device; trials may share them. newest: the class that is also counted by itself.
+    products: whether classes are named by w_c · f, as SHELS does, whatever the head. epochs: those after
+    which to evaluate, None for every validation; the end counts always. parts: into how many the steps up to
+    a validation are divided, with an evaluation after each; for trainings of as many steps in every trial.
+    """
+
+    inputs: Tensor
+    rows: Rows
+    prepare: Preparation
+    newest: int
+    products: bool = False
+    epochs: frozenset[int] | None = None
+    parts: int = 1
+
+
+class CurvePoint(NamedTuple):
+    """How many monitored samples were named rightly after some steps, of all and of the newest class."""
+
+    step: int
+    epoch: float
+    right: int
+    newest: int
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """A training loss over which a trial ends after some epochs, as one does whose loss is not finite."""
+
+    loss: float
+    epochs: frozenset[int]
+
+
+@dataclass(frozen=True, eq=False)
 class TrialTraining:
     """One trial of a training; its network is trained in place."""
 
@@ -77,3 +142,5 @@ class TrialTraining:
     seed: int
     state: State = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
+    monitor: Monitor | None = None
+    ceiling: Ceiling | None = None

@@ -9,7 +9,7 @@ checkpoints. How a step is computed is the affair of `trial_run` for a trial by 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -21,7 +21,7 @@ from shels.config import Precision, TrainingSettings
 from shels.errors import SettingsError, unknown_name
 from shels.runtime import finished, to_end
 from shels.training.checkpoints import Check, Checkpoint
-from shels.training.data import State, TrialData, TrialTraining
+from shels.training.data import Monitor, State, TrialData, TrialTraining
 from shels.training.losses import AfterStep, Loss, Objective
 from shels.training.memory import most_together
 from shels.training.stack import Stack
@@ -49,12 +49,16 @@ class TrainingRequest:
     """A training of one trial as a value: requests that are alike can be trained together.
 
     loss, after_step: written for one trial; what is particular to it they read from its state alone.
+    products: whether the trained network names classes by w_c · f whatever its head. front: where a part of a
+    network is trained on features, what makes those of inputs. Both serve whoever evaluates on the way.
     """
 
     trial: TrialTraining
     loss: Loss
     settings: TrainingSettings
     after_step: AfterStep | None = None
+    products: bool = False
+    front: Callable[[Tensor], Tensor] | None = None
 
 
 def fit(
@@ -214,6 +218,8 @@ def _train_together(runs: Sequence[TrialRun], engine: _Engine) -> Generator[Prog
         plans = [None if run.finished else run.plan() for run in runs]
         yield from _steps(runs, plans, engine, draws)
         engine.validate()
+        if any(run.monitored for run, plan in zip(runs, plans, strict=True) if plan is not None):
+            _note(runs, plans, engine, [run.state.step for run in runs])
         for run in runs:
             run.plan_ahead()  # while a GPU is busy
         for run, plan, losses in zip(runs, plans, engine.results(), strict=True):
@@ -223,23 +229,45 @@ def _train_together(runs: Sequence[TrialRun], engine: _Engine) -> Generator[Prog
     return [run.end(len(runs)) for run in runs]
 
 
+def _note(
+    runs: Sequence[TrialRun], plans: Sequence[Plan | None], engine: _Engine, steps: Sequence[int]
+) -> None:
+    """Evaluate the monitored samples; on a GPU nothing is waited for. steps: what each trial has taken."""
+    counts = engine.monitor()
+    for run, plan, step, mine in zip(runs, plans, steps, counts, strict=True):
+        if plan is not None:
+            run.note(step, mine)
+
+
 def _steps(
     runs: Sequence[TrialRun], plans: Sequence[Plan | None], engine: _Engine, draws: _Draws
 ) -> Iterator[Progress]:
     """Take the steps up to the next validation in portions, and report on the trial that takes the most."""
     pairs = ((run, len(plan.sizes)) for run, plan in zip(runs, plans, strict=True) if plan is not None)
     run, count = max(pairs, key=lambda pair: pair[1])
+    before = [each.state.step for each in runs]
     step = run.state.step
     end = step + count
+    stops = _stops(run.trial.monitor, step, end)
     with draws():
         engine.load(plans)
     while step < end:
-        portion = min(REPORT_EVERY - step % REPORT_EVERY, end - step)
+        portion = min(REPORT_EVERY - step % REPORT_EVERY, min(stop for stop in stops if stop > step) - step)
         with draws():
             engine.take(portion)
         step += portion
+        if step in stops and step < end:
+            taken = step - end + count
+            pairs_of = zip(before, plans, strict=True)
+            _note(runs, plans, engine, [b + min(taken, len(p.sizes) if p else 0) for b, p in pairs_of])
         if step % REPORT_EVERY == 0:
             yield Progress(step, run.steps)
+
+
+def _stops(monitor: Monitor | None, step: int, end: int) -> list[int]:
+    """Give the steps at which monitored samples are evaluated before the next validation, and its own."""
+    parts = monitor.parts if monitor else 1
+    return [step + (end - step) * part // parts for part in range(1, parts + 1)]
 
 
 class _Draws:

@@ -21,7 +21,7 @@ from shels.model.head import scaled_cosines
 from shels.model.networks import Network
 from shels.model.sparsity import depth_weights, exclusive_sparsity, group_sparsity, scaled_group_sparsity
 from shels.training.checkpoints import Params
-from shels.training.data import Batch, State
+from shels.training.data import PADDING, Batch, State
 
 Loss: TypeAlias = Callable[[Params, Batch, State], Tensor]
 """A pure function of one trial's parameters, batch and state, a scalar.
@@ -32,8 +32,6 @@ mask as an index), no tensor made from Python numbers on the way.
 AfterStep: TypeAlias = Callable[[Params, State], Params]
 """What becomes of parameters after each step, those that change by name; the same rules hold."""
 
-PADDING = -100
-"""The label of a sample that is not there: every loss leaves it out."""
 SURPLUS = "surplus"
 """In a stack's state: 0 for each of a trial's classes, -inf for rows of the head that another trial has."""
 
@@ -50,9 +48,27 @@ class Objective:
     after_step: AfterStep | None = None
 
 
+class _Features(nn.Module):
+    """A network that stops before its head."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.network.features(inputs)
+
+
 def class_scores(network: nn.Module, params: Params, inputs: Tensor, state: State) -> Tensor:
     """Return a network's class scores under these parameters; rows that are another trial's score -inf."""
     return _without_surplus(functional_call(network, params, (inputs,)), state)
+
+
+def products(network: Network, params: Params, inputs: Tensor, state: State) -> Tensor:
+    """Return w_c · f, by which SHELS names classes whatever the head, as `class_scores` gives the head's."""
+    body = {f"network.{name}": value for name, value in params.items()}
+    high: Tensor = functional_call(_Features(network), body, (inputs,))
+    return _without_surplus(high @ params["head.weight"].T, state)
 
 
 def _without_surplus(scores: Tensor, state: State) -> Tensor:
@@ -145,17 +161,6 @@ def exclusive_sparsity_loss(network: Network, settings: TrainingSettings, gamma:
     del settings
     mu = depth_weights(len(network.weight_names()))
     return _sparse_loss(network, lambda weights, _: gamma * exclusive_sparsity(weights, mu))
-
-
-class _Features(nn.Module):
-    """A network that stops before its head."""
-
-    def __init__(self, network: Network) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.network.features(inputs)
 
 
 def scaled_cosine_loss(network: Network, settings: TrainingSettings) -> Loss:

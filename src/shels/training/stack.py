@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +16,9 @@ from shels.errors import SettingsError
 from shels.kernels import trial_axis
 from shels.training import optimisers
 from shels.training.checkpoints import Params, RunState
-from shels.training.data import Batch, Rows, State, TrialTraining
-from shels.training.losses import PADDING, SURPLUS, AfterStep, Objective, class_scores, validation_sums
+from shels.training.data import PADDING, Batch, State, TrialTraining, joined_inputs, side_by_side
+from shels.training.losses import SURPLUS, AfterStep, Objective, class_scores, validation_sums
+from shels.training.monitoring import Monitoring, right_answers
 from shels.training.trial_run import Losses, Plan, mean_losses
 
 
@@ -37,7 +37,8 @@ class Stack:
         self.params = stacked_params([trial.network for trial in trials])
         self.moments = optimisers.moments_of(objective.settings.optimiser, self.params)
         self.state = _stacked_state(trials, _classes(self.network))
-        self.inputs, self.offsets = _shared_inputs(trials)
+        self.inputs, self.offsets = joined_inputs([trial.data.inputs for trial in trials], self.device)
+        self.monitoring = Monitoring.of(trials, self.device)
         self.states = [RunState(*self._views(trial)) for trial in range(len(trials))]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._held_out: tuple[Tensor, Tensor] | None = None
@@ -81,6 +82,23 @@ class Stack:
             self._sums = self._validation_sums()
         for run, plan in zip(self.states, self._plans, strict=True):
             run.step += 0 if plan is None else len(plan.sizes)
+
+    @torch.no_grad()
+    def monitor(self) -> Tensor:
+        """Count each trial's right answers on its monitored samples, still on the device: (trials, 2)."""
+        parts, dtype = self.monitoring, next(iter(self.params.values())).dtype
+
+        def one(params: Params, inputs: Tensor, labels: Tensor, newest: Tensor, state: State) -> Tensor:
+            scores = parts.scores(self.network, params, inputs, state)
+            return right_answers(scores, labels, newest)
+
+        counts = torch.zeros(len(self.trials), 2, dtype=torch.int64, device=self.device)
+        self.network.eval()
+        with self._computing():
+            for inputs, labels in parts.batches(dtype):
+                counts += torch.vmap(one)(self.params, inputs, labels, parts.newest, self.state)
+        self.network.train()
+        return counts
 
     def results(self) -> list[Losses]:
         """Return how the steps and the validation of each trial went."""
@@ -181,7 +199,7 @@ class Stack:
         if all(part is None for part in parts):
             return None
         if self._held_out is None:
-            self._held_out = self._padded(parts)
+            self._held_out = side_by_side(parts, self.offsets, self.device)
         sums = torch.zeros(len(parts), 2, dtype=torch.float64, device=self.device)
         self.network.eval()
 
@@ -194,17 +212,6 @@ class Stack:
             sums += torch.vmap(one)(self.params, batch.inputs, batch.labels, self.state)
         self.network.train()
         return sums
-
-    def _padded(self, parts: Sequence[Rows | None]) -> tuple[Tensor, Tensor]:
-        """Return rows of every trial side by side, filled up to the longest: index and labels (trials, n)."""
-        longest = max(len(part.places) for part in parts if part is not None)
-        index = torch.zeros(len(parts), longest, dtype=torch.int64)
-        labels = torch.full((len(parts), longest), PADDING)
-        for trial, part in enumerate(parts):
-            if part is not None:
-                index[trial, : len(part.places)] = part.places.cpu() + self.offsets[trial]
-                labels[trial, : len(part.places)] = part.labels.cpu()
-        return index.to(self.device), labels.to(self.device)
 
 
 def _classes(network: nn.Module) -> int:
@@ -240,13 +247,3 @@ def _stacked_state(trials: Sequence[TrialTraining], most: int) -> dict[str, Tens
         surplus = torch.arange(most, device=device) >= torch.tensor(counts, device=device)[:, None]
         state[SURPLUS] = torch.where(surplus, -torch.inf, 0.0)
     return state
-
-
-def _shared_inputs(trials: Sequence[TrialTraining]) -> tuple[Tensor, list[int]]:
-    """Return all trials' inputs, those that are the same once, and where each trial's begin."""
-    device = next(trials[0].network.parameters()).device
-    distinct = {id(trial.data.inputs): trial.data.inputs for trial in trials}
-    starts = dict(zip(distinct, accumulate(map(len, distinct.values()), initial=0), strict=False))
-    moved = [inputs.to(device) for inputs in distinct.values()]
-    whole = torch.cat(moved) if len(moved) > 1 else moved[0]
-    return whole, [starts[id(trial.data.inputs)] for trial in trials]

@@ -22,8 +22,9 @@ from shels.errors import TrainingError
 from shels.runtime import derived_seed, generator
 from shels.training import optimisers
 from shels.training.checkpoints import Check, Params, RunState, fingerprint
-from shels.training.data import Rows, TrialTraining
+from shels.training.data import CurvePoint, Rows, TrialTraining
 from shels.training.losses import Objective, validation_sums
+from shels.training.monitoring import Monitoring, right_answers
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Fit:
     """How a training went; the network holds the weights of the best check, which may be the last by decree.
 
     error: why a trial of many could not be trained; it then holds the best weights that it had, if any.
-    together: how many trials were trained as one program.
+    together: how many trials were trained as one program. curve: what a monitor saw on the way.
     """
 
     checks: tuple[Check, ...]
@@ -40,6 +41,7 @@ class Fit:
     seconds: float
     error: TrainingError | None = None
     together: int = 1
+    curve: tuple[CurvePoint, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +82,7 @@ class TrialRun:
         """Start, or take up what a checkpoint holds, and tell whether it held anything."""
         self.state, self.error = state, None
         state.keep = self.settings.keep
+        self._curve: list[tuple[int, Tensor]] = []
         store = self.trial.checkpoint
         return store is not None and state.restore(store, self.identity)
 
@@ -129,11 +132,39 @@ class TrialRun:
                 f"(now {self.settings.optimiser.learning_rate:g}) or look for extreme inputs"
             )
             return None
+        ceiling, (epoch, more) = self.trial.ceiling, divmod(step, self.steps_per_epoch)
+        if ceiling and training_loss > ceiling.loss and epoch in ceiling.epochs and not more:
+            self.error = TrainingError(
+                f"the training loss is {training_loss:.3g} after {epoch} epochs, over {ceiling.loss:.3g}; "
+                f"lower the learning rate (now {self.settings.optimiser.learning_rate:g})"
+            )
+            return None
         check = Check(step, step / self.steps_per_epoch, training_loss, loss, accuracy)
         self.state.record(check, seconds)
         if self.trial.checkpoint is not None:
             self.state.save(self.trial.checkpoint, self.identity)
         return check
+
+    @property
+    def monitored(self) -> bool:
+        """Whether the monitored samples are to be evaluated after this validation."""
+        monitor = self.trial.monitor
+        if monitor is None:
+            return False
+        epoch, more = divmod(self.state.step, self.steps_per_epoch)
+        chosen = monitor.epochs is None or (epoch in monitor.epochs and not more)
+        return chosen or self.finished
+
+    def note(self, step: int, counts: Tensor) -> None:
+        """Keep a point of the curve, counts (2,), which stay on their device until the end."""
+        self._curve.append((step, counts))
+
+    def _points(self) -> tuple[CurvePoint, ...]:
+        if not self._curve:
+            return ()
+        steps, counts = zip(*self._curve, strict=True)
+        rows = zip(steps, torch.stack(counts).tolist(), strict=True)
+        return tuple(CurvePoint(step, step / self.steps_per_epoch, *both) for step, both in rows)
 
     def end(self, together: int) -> Fit:
         """Give the network its best weights, let go of all else, and return how it went."""
@@ -142,7 +173,9 @@ class TrialRun:
         if state.checks:
             self.trial.network.load_state_dict(state.best_params)
         best = state.best if state.checks else Check(state.step, 0.0, math.nan, None, None)
-        return Fit(tuple(state.checks), best, state.step < self.steps, state.seconds, self.error, together)
+        early = state.step < self.steps
+        about = (early, state.seconds, self.error, together, self._points())
+        return Fit(tuple(state.checks), best, *about)
 
 
 def _identity(trial: TrialTraining, settings: TrainingSettings) -> str:
@@ -164,6 +197,7 @@ class Single:
         self.trial, self.objective = trial, objective
         params = start_params(trial.network)
         self.states = [RunState(params, optimisers.moments_of(objective.settings.optimiser, params))]
+        self.monitoring = Monitoring.of([trial], next(iter(params.values())).device)
 
     def load(self, plans: Sequence[Plan | None]) -> None:
         """Begin the steps up to the next validation."""
@@ -215,6 +249,18 @@ class Single:
             sums += validation_sums(scores, batch.labels)
         self._sums = sums
         self.trial.network.train()
+
+    @torch.no_grad()
+    def monitor(self) -> Tensor:
+        """Count the right answers on the monitored samples: (1, 2)."""
+        parts, params, network = self.monitoring, self.states[0].params, self.trial.network
+        counts = torch.zeros(1, 2, dtype=torch.int64, device=parts.newest.device)
+        network.eval()
+        for inputs, labels in parts.batches(next(iter(params.values())).dtype):
+            scores = parts.scores(network, params, inputs[0], self.trial.state)
+            counts[0] += right_answers(scores, labels[0], parts.newest[0])
+        network.train()
+        return counts
 
     def results(self) -> list[Losses]:
         """Return how the steps and the validation went."""

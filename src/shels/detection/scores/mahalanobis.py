@@ -42,7 +42,7 @@ class Mahalanobis(Score):
 
     @cached_property
     def _white(self) -> Tensor:
-        return gaussian.whitening(gaussian.within(self.state))
+        return gaussian.whitening_within(self.state)
 
 
 class RelativeMahalanobis(Mahalanobis):
@@ -81,7 +81,7 @@ class MahalanobisLayers(Score):
 
     def _fitted(self, views: Views, labels: Tensor) -> Tensors:
         sums = [gaussian.first_classes(rows, labels) for rows in views]
-        whites = [gaussian.whitening(gaussian.within(each)) for each in sums]
+        whites = [gaussian.whitening_within(each) for each in sums]
         raw = in_chunks(lambda part: _layer_scores(part, sums, whites), views)
         return _named(sums) | {"usual": torch.stack([raw.mean(dim=0), raw.std(dim=0, correction=0)])}
 
@@ -103,7 +103,7 @@ class MahalanobisLayers(Score):
 
     @cached_property
     def _whites(self) -> list[Tensor]:
-        return [gaussian.whitening(gaussian.within(sums)) for sums in self._sums]
+        return [gaussian.whitening_within(sums) for sums in self._sums]
 
 
 def _score(rows: Tensor, sums: Tensors, white: Tensor) -> Tensor:

@@ -10,16 +10,19 @@ correlations takes the place of a pseudo-inverse; and these scores name classes 
 once a class was taken in.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from shels.config import Fecam
 from shels.learning.closed_form import ClosedForm
 from shels.learning.protocol import Memory
 from shels.model.head import unit
 
+_WHITES: MutableMapping[Tensor, list[Tensor]] = WeakTensorKeyDictionary()
+"""Of covariances (k, d, d) that are in use, the whitening of each class."""
 _FLOOR = 1e-5
 """Added to each correlation of a feature with itself: more than single precision rounds away."""
 
@@ -69,8 +72,11 @@ class FecamMethod(ClosedForm):
 
     def grown(self, memory: Memory, rows: Tensor) -> Memory:
         """Return both with one class more."""
-        new = self._class(rows)
-        return {name: torch.cat([memory[name], value.unsqueeze(0)]) for name, value in new.items()}
+        new, old = self._class(rows), memory["covariance"]
+        both = {name: torch.cat([memory[name], value.unsqueeze(0)]) for name, value in new.items()}
+        white = whitening(new["covariance"], self.settings.shrinkage)
+        _WHITES[both["covariance"]] = [*self._whites(old), white]
+        return both
 
     def without(self, memory: Memory, position: int) -> Memory:
         """Return both without one class's."""
@@ -80,7 +86,7 @@ class FecamMethod(ClosedForm):
     def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:
         """Return what gives rows minus their squared distances, class by class."""
         prototypes = unit(tukey(memory["mean"], self.settings.power))
-        whites = [whitening(each, self.settings.shrinkage) for each in memory["covariance"]]
+        whites = self._whites(memory["covariance"])
 
         def score(rows: Tensor) -> Tensor:
             shaped = unit(tukey(rows, self.settings.power))
@@ -88,6 +94,12 @@ class FecamMethod(ClosedForm):
             return -torch.stack([((shaped - c) @ white).square().sum(dim=1) for c, white in pairs], dim=1)
 
         return score
+
+    def _whites(self, covariances: Tensor) -> list[Tensor]:
+        """Return the whitening of each class; those of old classes are not worked out again for a new one."""
+        if covariances not in _WHITES:
+            _WHITES[covariances] = [whitening(each, self.settings.shrinkage) for each in covariances]
+        return _WHITES[covariances]
 
     def _class(self, rows: Tensor) -> Memory:
         """Return mean (d,) and covariance (d, d) of one class."""

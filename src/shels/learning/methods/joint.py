@@ -15,7 +15,7 @@ from shels.data.samples import Samples
 from shels.learning.protocol import Accommodated, Memory, NewClass, Requests
 from shels.learning.replay_buffer import as_memory, joined
 from shels.learning.trained import TrainedMethod
-from shels.model.growth import fresh
+from shels.model.growth import add_class, fresh
 from shels.model.networks import Network
 from shels.training import Objective, shels_loss
 
@@ -30,6 +30,12 @@ class JointMethod(TrainedMethod):
         """Return all samples."""
         samples.require_every_class()
         return as_memory(samples, len(samples))
+
+    def keep(self, new: NewClass) -> Accommodated:
+        """Keep a class's samples, with an untrained row, for the training that comes with a later class."""
+        samples = joined(new.remembered, new.labelled.to(new.network.head.weight.device))
+        network = add_class(new.network, new.draw("start"))
+        return Accommodated(network, as_memory(samples, len(samples)), {"memory": len(samples)})
 
     def take_in(self, new: NewClass) -> Requests:
         """Train a fresh network on all samples, the new ones among them."""

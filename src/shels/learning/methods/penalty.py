@@ -53,6 +53,8 @@ def penalty_loss(network: Network, training: TrainingSettings, beta: float) -> L
 
     def loss(params: Params, batch: Batch, state: State) -> Tensor:
         total = first(params, batch, state)  # comes first: gradients are added up in the order of the terms
+        if not beta:
+            return total
         changes = change_penalty(params, under("before/", state), under("importance/", state), layers)
         return total + beta * changes
 
@@ -141,7 +143,7 @@ class PenaltyMethod(TrainedMethod):
         params = dict(network.named_parameters())
         shapes = {name: value.shape for name, value in params.items()}
         masks = transfer_masks(weight_layers(network), {**self.unused(memory), HEAD: rows == 0}, shapes)
-        state = prefixed("mask/", masks)
+        state = prefixed("mask/", masks) if self.settings.zeroed != "never" else {}
         for name, value in masked(params, state).items():
             params[name].copy_(value)
         state |= prefixed("importance/", {**self.importances(memory), HEAD: rows}) | weights_before(network)

@@ -8,6 +8,7 @@ a unit that fires for an old class lowers that class's cosine, so free units lea
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from shels.data.samples import Samples
 from shels.errors import AccommodationError
 from shels.learning import gaussian_replay as replay
 from shels.learning import protection, protocol
-from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, batches, counts, prefixed, under
+from shels.learning.protocol import Accommodated, Memory, NewClass, Requests, counts, prefixed, under
 from shels.learning.trained import TrainedMethod
 from shels.model.activations import total_sums
 from shels.model.growth import add_class, add_units, copied, drop_class
@@ -126,7 +127,9 @@ class ProximalMethod(TrainedMethod):
         on_features = replace(new, prepare=Preparation((features.shape[1],)))
         labels = torch.full((len(features),), new.position, device=features.device)
         samples = Samples(features, labels, tuple(range(new.position + 1)), origin="the new class's features")
-        fit = yield self.request(on_features, tail, samples, self._objective(tail), state)
+        request = self.request(on_features, tail, samples, self._objective(tail), state)
+        # By its products the row is read once it has its length, see `_scale`; until then by cosines.
+        fit = yield replace(request, products=False, front=partial(_shared_rows, network, new.prepare))
         self._scale(tail, features, memory, new.seed)
         after = self._extended(network, memory, own)
         free["after"] = _free_counts(network, after)
@@ -202,8 +205,14 @@ class ProximalMethod(TrainedMethod):
 def shared_features(network: Network, samples: Samples, prepare: Preparation) -> Tensor:
     """Return the samples' shared features as rows, which no accommodation changes: (n, d)."""
     network.eval()
-    shared = protection.parts(network).shared
-    return torch.cat([shared(batch).flatten(1) for batch in batches(network, samples, prepare)])
+    return _shared_rows(network, prepare, samples.inputs)
+
+
+@torch.no_grad()
+def _shared_rows(network: Network, prepare: Preparation, inputs: Tensor) -> Tensor:
+    shared, device = protection.parts(network).shared, network.head.weight.device
+    parts = torch.split(inputs, prepare.evaluation_batch)
+    return torch.cat([shared(prepare(part.to(device))).flatten(1) for part in parts])
 
 
 def _free_counts(network: Network, memory: Memory) -> dict[str, int]:

@@ -9,6 +9,7 @@ until it can.
 """
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -26,6 +27,7 @@ _LEAST = 1e-12
 """The smallest ridge, over the trace of G, with which G is factored safely in double precision."""
 
 
+@lru_cache(maxsize=1)
 def directions(features: int, projections: int) -> Tensor:
     """Return W, the random directions, the same at every call: (features, projections)."""
     return torch.randn(features, projections, generator=generator(0, "ranpac"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from shels.agent.evaluation import EvaluatedRun
-from shels.report.charts import classes, detection, learning, model, networks, open_world, run, sweeps
+from shels.report.charts import classes, detection, epochs, learning, model, networks, open_world, run, sweeps
 from shels.report.drawing import Figure
 from shels.report.evaluation import Evaluation
 from shels.report.studies import Study
@@ -24,7 +24,7 @@ FAMILY: Charts[Sequence[Study]] = {
     "across": (detection.overview,),
     "exclusivity": (),
     "group-sparsity": (sweeps.curves,),
-    "incremental": (learning.curves,),
+    "incremental": (learning.curves, epochs.curves),
     "open-world": (open_world.agents,),
     "other": (detection.overview,),
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shels.experiments.statistics import Summary, differences, summary_of
 from shels.experiments.trials import LEARNING_MEASURES, MEASURES
-from shels.experiments.variant import Variant
+from shels.experiments.variant import Variant, base_name
 from shels.report.page import Cell, Table, rendered
 from shels.report.reproduction.remarks import Remarks
 from shels.report.studies import Group, Study
@@ -107,7 +107,7 @@ def _table(effects: Sequence[Effect], keys: Sequence[str]) -> Table:
     rows: list[list[Cell]] = []
     for each in effects:
         cells = [with_error(key, each.found[key]) if key in each.found else NOTHING for key in keys]
-        rows.append([each.choice.label, f"{each.study.name}", each.group.title, *cells, each.trials])
+        rows.append([each.choice.label, base_name(each.study.name), each.group.title, *cells, each.trials])
     learning = bool(effects) and effects[0].study.learning
     headings = (measure(key).heading_in(learning=learning) for key in keys)
-    return Table(("Variant", "Experiment", "Method", *headings, "Trials"), rows, left=3, merged=True)
+    return Table(("Choice", "On", "Method", *headings, "Trials"), rows, left=3, merged=True)

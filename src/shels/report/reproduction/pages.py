@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from shels.errors import DataError
 from shels.experiments.estimate import TABLE, costs_of, table_of
@@ -55,7 +58,7 @@ def make_pages(results: Sequence[TrialResult], remarks: Remarks, readme: str, *,
     }
     if drawn:
         figures = [figure for part in made.values() for figure in part.figures]
-        files |= {f"docs/{_IMAGES}/{figure.name}.png": figure.png() for figure in figures}
+        files |= {f"docs/{_IMAGES}/{figure.name}.png": _small(figure.png()) for figure in figures}
     return Pages(files, _problems(made, beside_published(shown(found)), remarks))
 
 
@@ -71,6 +74,13 @@ def write_pages(results: Sequence[TrialResult], directory: Path, root: Path) -> 
     for name, content in made.files.items():
         write_whole(root / name, content)
     return [root / name for name in made.files], list(made.problems)
+
+
+def _small(png: bytes) -> bytes:
+    """Make a picture a third as large: charts have few colours."""
+    buffer = io.BytesIO()
+    Image.open(io.BytesIO(png)).convert("RGB").quantize(128).save(buffer, "png", optimize=True)
+    return buffer.getvalue()
 
 
 def _problems(made: Mapping[str, Part], found: Sequence[Beside], remarks: Remarks) -> list[str]:
@@ -129,7 +139,7 @@ def _tally(some: Sequence[Beside]) -> tuple[int, int]:
 def _few(found: Sequence[Study]) -> list[str]:
     """Name the experiments of detection with fewer trials than the paper's."""
     short = {
-        study.short: min(len(group.results) for group in study.groups)
+        f"`{study.name}`": min(len(group.results) for group in study.groups)
         for study, group in every_group(found)
         if group.short_of_trials
     }

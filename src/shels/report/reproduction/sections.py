@@ -22,10 +22,10 @@ from shels.report.reproduction.figures import (
 )
 from shels.report.reproduction.remarks import Remarks
 from shels.report.studies import Group, Study, every_group
-from shels.report.words import NOTHING, duration, figure, measure, p_value, prose, spread
+from shels.report.words import NOTHING, duration, figure, measure, p_value, prose
 
 _TESTS = "Do the methods differ? All tests"
-_ALPHAS = (0.0, 0.001, 0.005, 0.01, 0.015, 0.02)
+_ALPHAS = (0.0, 0.001, 0.005, 0.01, 0.02)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _sweep_table(members: Sequence[Study]) -> Table:
 
 def _sweep_row(study: Study, kind: str, key: str, found: dict[float, Group]) -> list[Cell]:
     means = [found[alpha].summary(key) if alpha in found else None for alpha in _ALPHAS]
-    cells: list[Cell] = [spread(key, each) if each else NOTHING for each in means]
+    cells: list[Cell] = [figure(key, each.mean) if each else NOTHING for each in means]
     test = _last_less_first(key, found) if len(found) > 1 else None
     start: list[Cell] = [study.short, kind if key == MEASURES[0] else "", measure(key).heading]
     if test is None:
