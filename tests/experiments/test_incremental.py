@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,12 +12,15 @@ import torch
 from shels.data.sources import load_named
 from shels.errors import AccommodationError, SettingsError
 from shels.experiments import engine, incremental
+from shels.experiments import features as features_module
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.features import Features
-from shels.experiments.methods import METHODS, initial_training
+from shels.experiments.incremental_trial import IncrementalTrial
+from shels.experiments.methods import METHODS, find_methods, initial_training
 from shels.experiments.preparing import prepared
 from shels.experiments.records import Records
 from shels.learning.methods.fine_tune import FineTuneMethod
+from shels.learning.protocol import views_of
 from shels.runtime import finished
 from shels.training import fit as fit_network
 
@@ -167,3 +171,106 @@ def test_a_way_of_detection_cannot_be_asked_to_learn():
         SettingsError, match="knn is a way of detection, and incremental/digits asks for learning"
     ):
         DIGITS.trials(METHODS["knn"], 1)
+
+
+def test_a_curve_begins_before_each_class_and_ends_where_its_stage_does(done):
+    for method, epochs in (("gaussian", [1]), ("fine-tune", list(range(1, 9)))):
+        result = done[method]
+        curve, course = result.details["curve"], result.details["course"]
+        assert curve[0] == [0, 0, round(course[0]["overall"], 4), None]
+        samples = {name: each["samples"] for name, each in result.details["per_class"].items()}
+        met = sum(samples[str(name)] for name in result.trial.known)
+        for number, (before, stage) in enumerate(pairwise(course), start=1):
+            mine = [point for point in curve if point[0] == number]
+            assert [point[1] for point in mine] == [0, *epochs]
+            right = before["overall"] * met
+            met += samples[str(stage["class"])]
+            assert mine[0][2:] == [pytest.approx(right / met, abs=1e-4), 0.0]
+            assert mine[-1][2:] == [round(stage["overall"], 4), round(stage["newest"], 4)]
+
+
+def caught(monkeypatch):
+    """Run a trial, and give it with what its last training saw at its end, as shares of its samples."""
+    found = []
+    evaluate = IncrementalTrial.evaluate
+
+    def evaluating(self, views, seconds):
+        if self.fit is not None:
+            labels, point = self.watched.rows.labels, self.fit.curve[-1]
+            newest = int((labels == self.watched.newest).sum())
+            found.append((point.right / len(labels), point.newest / newest))
+        evaluate(self, views, seconds)
+
+    monkeypatch.setattr(IncrementalTrial, "evaluate", evaluating)
+    return found
+
+
+TRAINED = ("penalty", "shels-no-penalty", "fine-tune", "lwf", "gdumb", "shels-gdumb")
+
+
+@pytest.mark.parametrize("method", TRAINED)
+def test_what_a_training_saw_at_its_end_is_what_the_learner_says(method, tmp_path, monkeypatch):
+    seen = caught(monkeypatch)
+    (result,) = results(run(trials(method), tmp_path))
+    course = result.details["course"][1:]
+    assert seen == [(stage["overall"], pytest.approx(stage["newest"])) for stage in course]
+    assert result.details["curve_images"] == len(load_named("digits").test)
+
+
+def test_kept_features_are_what_the_learner_sees(done):
+    data = load_named("digits")
+    (trial,) = trials("slda")
+    training = prepared([trial], data, data.train.inputs, data.train.inputs.device)
+    features = Features(data, data.train.inputs, data.test.inputs, torch.float32)
+    network, prepare = training.network, training.data.prepare
+    classes = (*trial.known, *trial.novel)
+    places, _ = data.test.places(trial.novel[:2])
+    fresh = features.of("test", [network], [places], prepare)[0]
+    features.keep([network], [classes], prepare)
+    kept = features.of("test", [network], [places], prepare)[0]
+    own = views_of(network, data.test.inputs[places], prepare)
+    for one, two, alone in zip(kept, fresh, own, strict=True):
+        torch.testing.assert_close(one, two)
+        torch.testing.assert_close(one, alone)
+
+
+def test_methods_on_one_network_pass_its_images_once(tmp_path, monkeypatch):
+    passes = []
+    whole = features_module.views_of
+
+    def counting(networks, inputs, *rest, **more):
+        passes.append(len(networks))
+        return whole(networks, inputs, *rest, **more)
+
+    monkeypatch.setattr(features_module, "views_of", counting)
+    run([*trials("slda"), *trials("maha"), *trials("gaussian")], tmp_path)
+    assert passes == [1, 1]  # the training and the test images
+
+
+def test_the_papers_ablations_leave_out_what_they_say():
+    full = CATALOGUE["incremental/gtsrb"].trials(METHODS["penalty"], 1)[0].settings
+    sparse, free = (
+        CATALOGUE["incremental/gtsrb"].trials(METHODS[name], 1)[0].settings
+        for name in ("shels-no-sparsity", "shels-no-penalty")
+    )
+    assert sparse == replace(full, training=replace(full.training, alpha=0.0))
+    assert free == replace(full, accommodation=replace(full.accommodation, beta=0.0, zeroed="never"))
+    assert full.accommodation.beta == 50_000
+    assert full.training.alpha == 0.001
+    assert [each.name for each in find_methods(["ablation"])] == ["shels-no-sparsity", "shels-no-penalty"]
+
+
+def test_joint_training_may_wait_for_the_last_class(tmp_path):
+    (each,), (waits,) = trials("joint"), trials("joint")
+    later = replace(each.settings.accommodation, trains="at the last class")
+    waits = replace(waits, settings=replace(waits.settings, accommodation=later))
+    one, two = results(run([each, waits], tmp_path))
+    assert one.trial.key != two.trial.key
+    assert [stage["classes"] for stage in two.details["course"]] == [7, 10]
+    assert [stage["classes"] for stage in one.details["course"]] == [7, 8, 9, 10]
+    assert {point[0] for point in two.details["curve"]} == {0, 3}
+    # The samples, their order and the fresh network of the last training are the same either way.
+    assert two.details["course"][-1]["overall"] == one.details["course"][-1]["overall"]
+    assert two.metrics["added_accuracy"] == one.metrics["added_accuracy"]
+    gtsrb = CATALOGUE["incremental/gtsrb"].trials(METHODS["joint"], 1)[0]
+    assert gtsrb.settings.accommodation.trains == "at the last class"

@@ -25,9 +25,9 @@ from shels.config import (
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.data.sources import load_named
-from shels.errors import AccommodationError, DataError, SettingsError
+from shels.errors import AccommodationError, DataError, SettingsError, TrainingError
 from shels.learning.methods import gdumb
-from shels.learning.methods.gdumb import cut_box, cutmix_loss, partners
+from shels.learning.methods.gdumb import ceiling_of, cut_box, cutmix_loss, partners
 from shels.learning.methods.penalty import PenaltyMethod, change_penalty, merged
 from shels.learning.protocol import NewClass, relabelled, take_in, under
 from shels.learning.registry import method_of
@@ -35,9 +35,9 @@ from shels.learning.replay_buffer import as_memory, buffered_samples, extended, 
 from shels.model.activations import weight_layers
 from shels.model.growth import fresh
 from shels.model.networks import ARCHITECTURES, build, from_chain, initialise
-from shels.runtime import generator
+from shels.runtime import finished, generator
 from shels.training.data import Batch, Rows, TrialData, TrialTraining
-from shels.training.loop import fit, fit_trials
+from shels.training.loop import fit, fit_trials, fitting
 from shels.training.losses import PADDING, shels_loss
 from tests.learning.clouds import PREPARE, TRAINING, cloud, known
 
@@ -607,3 +607,56 @@ def test_digits_are_learned_from_a_small_memory(cutmix):
     assert memory["samples"].dtype == data.train.inputs.dtype  # as they came
     taken = take_in(method, NewClass(network, memory, new, prepare, TRAINING, 0))
     assert accuracy(method, taken, data.test.only(classes[:4]), prepare) > 0.9
+
+
+# The rate that a network survives ----------------------------------------------------------------------
+
+
+def rates_asked(base, settings, fails):
+    """Step through a lesson in which the first trainings fail; return what it asked for, and what came."""
+    method = method_of(settings)
+    memory = method.remember(base, known(), PREPARE)
+    steps = method.take_in(NewClass(base, memory, cloud(3), PREPARE, TRAINING, seed=0))
+    asked, request = [], next(steps)
+    while True:
+        asked.append(request)
+        try:
+            if len(asked) <= fails:
+                request = steps.throw(TrainingError("dead"))
+            else:
+                request = steps.send(finished(fitting(request)))
+        except StopIteration as end:
+            return asked, end.value
+
+
+@pytest.mark.parametrize("start", ["warm", "scratch"])
+def test_a_training_that_fails_starts_again_from_the_same_network_at_a_quarter_of_the_rate(base, start):
+    asked, taken = rates_asked(base, Gdumb(start=start, epochs=7), fails=2)
+    assert [each.settings.optimiser.learning_rate for each in asked] == [0.05, 0.0125, 0.003125]
+    once, _ = rates_asked(base, Gdumb(start=start, epochs=7), fails=0)
+    assert same(weights(asked[0].trial.network), weights(asked[1].trial.network))
+    assert len({id(each.trial.network) for each in asked}) == 3
+    assert taken.network is asked[-1].trial.network
+    assert taken.report["learning_rate"] == 0.003125
+    assert len(once) == 1
+
+
+def test_a_rate_is_not_lowered_without_end(base):
+    with pytest.raises(TrainingError, match="dead"):
+        rates_asked(base, Gdumb(epochs=7), fails=9)
+
+
+def test_the_loss_must_be_under_that_of_guessing_where_cycles_end():
+    warm, fresh_start = ceiling_of(24, Gdumb()), ceiling_of(24, Gdumb(start="scratch"))
+    assert warm.loss == fresh_start.loss == pytest.approx(0.9 * math.log(24))
+    assert (warm.epochs, fresh_start.epochs) == ({7, 15, 31, 63}, {31, 63})
+
+
+def test_a_rate_that_kills_the_network_is_found_out_and_left(base):
+    settings = Gdumb(learning_rate=200.0, lowest_rate=0.01, clip=1e9, epochs=31)
+    method = method_of(settings)
+    memory = method.remember(base, known(), PREPARE)
+    taken = take_in(method, NewClass(base, memory, cloud(3), PREPARE, TRAINING, seed=0))
+    assert 0.01 <= taken.report["learning_rate"] < 200.0
+    assert taken.report["final_loss"] < 0.9 * math.log(4)
+    assert accuracy(method, taken, known(4)) > 0.8

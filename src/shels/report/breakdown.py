@@ -138,6 +138,39 @@ def stages(group: Group) -> list[Stage]:
     ]
 
 
+@dataclass(frozen=True)
+class CurvePoint:
+    """A group's trials at one point on the way: after so many classes, parts of one being part of its epochs.
+
+    overall, newest: accuracy of all classes met, and of the one being learned; None before there is one.
+    """
+
+    classes: float
+    overall: Summary
+    newest: Summary | None
+
+
+def epoch_curve(group: Group) -> list[CurvePoint]:
+    """Average accuracies epoch by epoch, point by point; nothing where trials have not kept that.
+
+    Two points stand at each whole number: the end of a class, and the next one before it is learned.
+    """
+    found: dict[tuple[int, int], list[tuple[float, Mapping[str, float | None]]]] = {}
+    for curve in group.details("curve"):
+        ends = {point[0]: point[1] for point in curve}  # the last epoch of each class
+        numbers: dict[int, int] = {}
+        for place, epoch, overall, newest in curve:
+            number = numbers[place] = numbers.get(place, -1) + 1
+            at = place - 1 + epoch / ends[place] if place else 0.0
+            found.setdefault((place, number), []).append((at, {"overall": overall, "newest": newest}))
+    points = []
+    for _, each in sorted(found.items()):
+        overall, newest = (summary_of(values[name] for _, values in each) for name in ("overall", "newest"))
+        if overall is not None:
+            points.append(CurvePoint(float(np.mean([at for at, _ in each])), overall, newest))
+    return points
+
+
 def stage_table(study: Study) -> Table | None:
     """Give the accuracies behind the curves, a column for each number of known classes; None without any."""
     found = {group.title: each for group in study.groups if (each := stages(group))}
