@@ -17,8 +17,8 @@ from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import AccommodationError, DataError
 from shels.files import read_tensors, to_bytes
-from shels.learning.methods import ranpac
-from shels.learning.methods.fecam import correlations
+from shels.learning.methods import fecam, ranpac
+from shels.learning.methods.fecam import correlations, whitening
 from shels.learning.methods.slda import discriminant
 from shels.learning.protocol import NewClass, take_in
 from shels.learning.registry import method_of
@@ -286,6 +286,20 @@ def test_fecam_scores_are_those_of_a_plain_loop(power, share):
     wanted = [-fecam_distance(plain(rows[labels == c]), plain(new), power, share) for c in range(4)]
     scores = method.scorer(one_by_one(method, rows, labels))(new)
     np.testing.assert_allclose(scores.numpy(), np.stack(wanted, axis=1), rtol=5e-4)
+
+
+def test_fecam_whitens_each_class_once_and_by_its_own_shrinkage(monkeypatch):
+    calls = []
+    monkeypatch.setattr(fecam, "whitening", lambda *given: calls.append(given[1]) or whitening(*given))
+    method, (rows, labels) = method_of(Fecam()), toy()
+    memory = one_by_one(method, rows, labels)
+    scores = [method.scorer(memory)(rows) for _ in range(2)]
+    assert calls == [3.0] * 4
+    whole = method.scorer(method.fitted(rows, labels))(rows)
+    torch.testing.assert_close(scores[0], whole)
+    assert torch.equal(*scores)
+    other = method_of(Fecam(shrinkage=1.0))
+    torch.testing.assert_close(other.scorer(memory)(rows), other.scorer(other.fitted(rows, labels))(rows))
 
 
 def test_fecam_takes_negative_features_as_zero_and_no_length_into_account():

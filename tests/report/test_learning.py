@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure as Canvas
 from scipy import stats
 
 from shels import report
@@ -18,7 +19,7 @@ from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.methods import METHODS
 from shels.experiments.trials import LEARNING_MEASURES, TrialResult
 from shels.report import tables
-from shels.report.breakdown import class_tables, rates, stage_table, stages
+from shels.report.breakdown import class_tables, epoch_curve, rates, stage_table, stages
 from shels.report.charts.classes import classes
 from shels.report.charts.learning import curves
 from shels.report.charts.networks import networks
@@ -301,3 +302,48 @@ def test_every_text_that_the_pages_ask_for_stands_in_the_template_and_no_other()
     used |= {"detection_measures", "learning_measures", "open_world_measures"}
     written = (Path(report.__file__).parent / "templates/prose.txt").read_text()
     assert {*re.findall(r"{% macro (\w+)", written)} == used | {"listed", "pairing", "weakest"}
+
+
+# Epoch by epoch ----------------------------------------------------------------------------------------
+
+
+def with_curves(results, lift=0.0):
+    """Two classes of two epochs each; every seed is a tenth better."""
+
+    def curve(seed):
+        up = 0.1 * seed + lift
+        first = [[1, 0, 0.4 + up, 0.0], [1, 1.0, 0.45 + up, 0.5], [1, 2.0, 0.5 + up, 0.6]]
+        return [[0, 0, 0.6 + up, None], *first, [2, 0, 0.3 + up, 0.0], [2, 4.0, 0.35 + up, 0.7]]
+
+    return [replace(each, details=each.details | {"curve": curve(each.trial.seed)}) for each in results]
+
+
+def test_a_curve_is_averaged_point_by_point_over_trials():
+    (study,) = studies(with_curves(run(count=3)))
+    found = epoch_curve(study.groups[0])
+    assert [point.classes for point in found] == [0, 0, 0.5, 1, 1, 2]
+    assert [point.overall.mean for point in found] == pytest.approx([0.7, 0.5, 0.55, 0.6, 0.4, 0.45])
+    assert all(point.overall.sd == pytest.approx(0.1) for point in found)
+    assert found[0].newest is None
+    assert [point.newest.mean for point in found[1:]] == pytest.approx([0.0, 0.5, 0.6, 0.0, 0.7])
+
+
+def test_records_without_curves_have_none_and_no_figure():
+    (study,) = studies(run())
+    assert epoch_curve(study.groups[0]) == []
+    assert [figure.name for figure in curves([study])] == ["learning-incremental"]
+
+
+def test_every_epoch_is_drawn_once_records_have_it_in_panels_of_eight_methods_at_most():
+    groups = (with_curves(run(method=name), 0.01 * place) for place, name in enumerate(WAYS))
+    results = [result for group in groups for result in group]
+    figures = {figure.name: figure for figure in curves(studies(results))}
+    figure = figures["epochs-incremental-digits"]
+    canvas = Canvas()
+    figure.draw(canvas)
+    panels = canvas.axes
+    assert [len(axes.get_legend().get_texts()) for axes in panels] == [6, 6, 5]
+    for axes in panels:
+        curves_drawn = [line for line in axes.get_lines() if len(line.get_xdata()) == 6]
+        assert len(curves_drawn) == 2 * len(axes.get_legend().get_texts())  # all classes, and the newest
+    assert "every epoch" in figure.caption

@@ -21,8 +21,8 @@ from shels.learning.closed_form import ClosedForm
 from shels.learning.protocol import Memory
 from shels.model.head import unit
 
-_WHITES: MutableMapping[Tensor, list[Tensor]] = WeakTensorKeyDictionary()
-"""Of covariances (k, d, d) that are in use, the whitening of each class."""
+_WHITES: MutableMapping[Tensor, dict[float, list[Tensor]]] = WeakTensorKeyDictionary()
+"""Of covariances (k, d, d) that are in use, the whitening of each class, by shrinkage."""
 _FLOOR = 1e-5
 """Added to each correlation of a feature with itself: more than single precision rounds away."""
 
@@ -75,7 +75,7 @@ class FecamMethod(ClosedForm):
         new, old = self._class(rows), memory["covariance"]
         both = {name: torch.cat([memory[name], value.unsqueeze(0)]) for name, value in new.items()}
         white = whitening(new["covariance"], self.settings.shrinkage)
-        _WHITES[both["covariance"]] = [*self._whites(old), white]
+        _WHITES[both["covariance"]] = {self.settings.shrinkage: [*self._whites(old), white]}
         return both
 
     def without(self, memory: Memory, position: int) -> Memory:
@@ -97,9 +97,10 @@ class FecamMethod(ClosedForm):
 
     def _whites(self, covariances: Tensor) -> list[Tensor]:
         """Return the whitening of each class; those of old classes are not worked out again for a new one."""
-        if covariances not in _WHITES:
-            _WHITES[covariances] = [whitening(each, self.settings.shrinkage) for each in covariances]
-        return _WHITES[covariances]
+        known, share = _WHITES.setdefault(covariances, {}), self.settings.shrinkage
+        if share not in known:
+            known[share] = [whitening(each, share) for each in covariances]
+        return known[share]
 
     def _class(self, rows: Tensor) -> Memory:
         """Return mean (d,) and covariance (d, d) of one class."""
