@@ -1,10 +1,11 @@
 # make demo   the main job on embedded data; look at demo/report.html
 # make test   lint, types, import contract, tests
+# make reproduction   docs/reproduction.md and its like, from the records in results/
 PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint test-slow test-gpu bench install clean
+.PHONY: demo test lint test-slow test-gpu bench reproduction install clean
 
 demo: .venv/.installed
 	$(BIN)/python -m shels demo --out demo
@@ -26,6 +27,9 @@ test-gpu: .venv/.installed-dev
 
 bench: .venv/.installed
 	$(BIN)/python -m shels bench
+
+reproduction: .venv/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m shels report results --reproduction .
 
 install: .venv/.installed-dev
 

@@ -11,7 +11,7 @@ import pytest
 import shels
 
 TRITON = {
-    f"shels.kernels.{name}" for name in ("adam", "convolution", "head", "launching", "products", "sparsity")
+    f"shels.kernels.{name}" for name in ("convolution", "head", "launching", "products", "sparsity", "steps")
 }
 """Written in Triton, which CPU builds of torch come without."""
 MODULES = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import numbers
+import platform
 import secrets
 from collections.abc import Callable, Generator, Iterator
 from functools import wraps
@@ -41,6 +42,14 @@ def device(name: str | torch.device = "auto") -> torch.device:
             f"device {name!r} was asked for, but there are {torch.cuda.device_count()} GPUs here"
         )
     return chosen
+
+
+def device_name(place: torch.device) -> str:
+    """Name a device as the record of a trial does: a GPU's model, or the CPU and its threads."""
+    if place.type == "cuda":
+        return torch.cuda.get_device_name(place)
+    threads = torch.get_num_threads()
+    return f"{platform.processor() or platform.machine()} CPU, {threads} thread{'s' * (threads > 1)}"
 
 
 def derived_seed(seed: int, *purpose: object) -> int:

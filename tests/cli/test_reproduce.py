@@ -12,12 +12,13 @@ import pytest
 from rich.console import Console
 from safetensors.numpy import save_file
 
+from shels import runtime
 from shels.cli import live_table
 from shels.cli.display import duration
 from shels.cli.live_table import LEGEND, LiveTable, seeds, time_line, trial_line
 from shels.data import sources
 from shels.experiments import engine
-from shels.experiments.catalogue import CATALOGUE
+from shels.experiments.catalogue import CATALOGUE, FAMILIES
 from shels.experiments.engine import Advance
 from shels.experiments.records import Records
 from shels.experiments.status import RunStatus
@@ -68,6 +69,15 @@ def pretend(monkeypatch):
         return fake
 
     return put
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """A file that seems to hold VGG16's pretrained weights."""
+    path = tmp_path / "files/vgg16.safetensors"
+    path.parent.mkdir()
+    save_file({"x": np.zeros(1)}, path)
+    return path
 
 
 @pytest.fixture
@@ -123,7 +133,7 @@ def test_another_length_of_training_makes_other_trials(tmp_path, pretend):
 def test_a_failed_stack_leaves_the_others_and_is_tried_again(tmp_path, pretend, data_dir):
     pretend(fail=["within/svhn"])
     command = ["reproduce", "within/svhn", "within/digits", "--trials", 2, "--no-report"]
-    command += ["--out", tmp_path / "r", "--data-dir", data_dir]
+    command += ["--methods", "shels", "--out", tmp_path / "r", "--data-dir", data_dir]
     result = shels(*command)
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
@@ -140,6 +150,7 @@ def test_a_failed_stack_leaves_the_others_and_is_tried_again(tmp_path, pretend, 
 def test_json_is_one_document_also_where_trials_fail(tmp_path, pretend, data_dir):
     pretend(fail=["within/svhn"])
     names = ["within/svhn", "across/mnist-fmnist", "--trials", 2, "--data-dir", data_dir]
+    names += ["--methods", "shels"]
     result = shels("reproduce", *names, "--no-report", "--json", "--out", tmp_path / "r")
     assert result.exit_code == 1
     document = json.loads(result.stdout)
@@ -224,20 +235,108 @@ def test_a_family_of_both_tasks_gives_each_experiment_its_own(tmp_path, pretend)
     }
 
 
-def test_experiments_of_a_family_that_no_method_suits_are_left_out_with_one_note(tmp_path, pretend, data_dir):
+def test_experiments_of_a_family_that_no_method_suits_are_left_out_with_one_note_a_task(
+    tmp_path, pretend, data_dir, weights
+):
     fake = pretend()
     command = ["reproduce", "paper", "--trials", 1, "--no-report", "--data-dir", data_dir]
-    result = shels(*command, "--methods", "ewc,msp", "--out", tmp_path / "r")
+    result = shels(*command, "--methods", "ewc,msp,maha-agent", "--out", tmp_path / "r", "--weights", weights)
     assert result.exit_code == 0, result.output
     notes = [line for line in result.stderr.splitlines() if "left out" in line]
     assert notes == []
-    assert len(methods_of(fake)) == 16
+    assert len(methods_of(fake)) == len(FAMILIES["paper"])
     fake = pretend()
     result = shels(*command, "--methods", "ewc", "--out", tmp_path / "s")
     notes = [line for line in result.stderr.splitlines() if line.startswith("note: left out")]
-    assert len(notes) == 1
+    assert len(notes) == 2
     assert "none of --methods is for detection: within/mnist, within/fmnist" in notes[0]
+    assert notes[1].endswith("none of --methods is for open-world: open-world/mnist, open-world/fmnist")
     assert set(methods_of(fake)) == {"incremental/mnist", "incremental/fmnist", "incremental/gtsrb"}
+
+
+def test_without_methods_an_experiment_of_the_paper_is_run_with_those_that_it_is_about(
+    tmp_path, pretend, data_dir
+):
+    fake = pretend()
+    given = [
+        "within/mnist",
+        "incremental/gtsrb",
+        "--no-report",
+        "--data-dir",
+        data_dir,
+        "--out",
+        tmp_path / "r",
+    ]
+    assert shels("reproduce", *given).exit_code == 0
+    ran = methods_of(fake)
+    assert list(dict.fromkeys(ran["within/mnist"])) == ["shels", "scaled-cosine", "shels-gaussian"]
+    assert len(ran["within/mnist"]) == 30
+    assert {"penalty", "ags-cl", "gdumb", "shels-gdumb", "slda", "joint"} < set(ran["incremental/gtsrb"])
+    assert ran["incremental/gtsrb"].count("penalty") == 3  # as many trials as the paper has
+
+
+def test_of_a_family_what_lacks_its_data_is_left_out_with_how_to_get_it(tmp_path, pretend, data_dir):
+    fake = pretend()
+    (data_dir / "svhn.npz").unlink()
+    (data_dir / "gtsrb.npz").write_bytes(b"no archive")
+    given = ["paper", "--trials", 1, "--methods", "shels", "--no-report", "--data-dir", data_dir]
+    result = shels("reproduce", *given, "--out", tmp_path / "r")
+    assert result.exit_code == 0, result.output
+    ran = ["within/mnist", "within/fmnist", "within/cifar10", "within/cifar10@printed"]
+    ran += ["across/mnist-fmnist", "across/fmnist-mnist"]
+    assert [name for name in methods_of(fake) if name.startswith(("within/", "across/"))] == ran
+    notes = [line for line in result.stderr.splitlines() if line.startswith("note: left out: ")]
+    absent, damaged, both, *_ = notes
+    fetch = f"{data_dir} has no svhn; `shels data download svhn` gets it"
+    assert absent == f"note: left out: within/svhn, across/svhn-cifar10, as {fetch}"
+    signs = "within/gtsrb, within/gtsrb@trained-images, across/gtsrb-cifar10"
+    assert damaged.startswith(f"note: left out: {signs}, as ")
+    assert "gtsrb.npz is not a whole .npz file" in damaged
+    assert both.startswith("note: left out: across/gtsrb-svhn, as ")
+    assert fetch in both
+    assert any("across/cifar10-svhn" in note and fetch in note and "--weights" in note for note in notes)
+
+
+def test_an_experiment_of_a_family_that_is_also_named_must_have_its_data(tmp_path, pretend, data_dir):
+    fake = pretend()
+    (data_dir / "svhn.npz").unlink()
+    given = ["within", "within/svhn", "--data-dir", data_dir, "--out", tmp_path / "r"]
+    assert f"{data_dir} has no svhn; run `shels data download svhn`" in fails(1, "reproduce", *given)
+    assert fake.asked == []
+
+
+def test_a_family_of_which_nothing_is_here_is_an_error(tmp_path, pretend):
+    fake = pretend()
+    message = fails(1, "reproduce", "within", "--data-dir", tmp_path / "nowhere", "--out", tmp_path / "r")
+    assert "nowhere has no mnist, no fmnist" in message
+    assert fake.asked == []
+
+
+def test_the_time_is_estimated_before_anything_runs(tmp_path, pretend, data_dir, monkeypatch):
+    pretend()
+    monkeypatch.setattr(runtime, "device_name", lambda place: "cpu")
+    given = [
+        "--methods",
+        "shels",
+        "--no-report",
+        "--data-dir",
+        data_dir,
+        "--out",
+        tmp_path / "r",
+        "--device",
+        "cpu",
+    ]
+    unknown = shels("reproduce", "within/mnist", "--trials", 2, *given)
+    assert "estimate" not in unknown.stderr
+    known = shels("reproduce", "within/mnist", "within/fmnist", "--trials", 7, *given)
+    said = "estimate: about 10 s for 5 trials, by what such took; unknown for 7 trials, as none like them"
+    assert f"{said} was timed on cpu" in known.stderr.splitlines()
+    other = shels("reproduce", "within", "--trials", 1, "--epochs", 3, *given)
+    number = len(FAMILIES["within"])
+    assert (
+        f"estimate: unknown for {number} trials, as none like them was timed on cpu"
+        in other.stderr.splitlines()
+    )
 
 
 def test_a_method_that_no_experiment_asks_for_is_noted(tmp_path, pretend):
@@ -293,7 +392,7 @@ def test_weights_go_to_vgg16_alone(tmp_path, pretend, data_dir):
     pretend()
     weights = tmp_path / "vgg16.safetensors"
     given = ["reproduce", "across/cifar10-svhn", "within/mnist", "--trials", 1, "--no-report"]
-    given += ["--data-dir", data_dir, "--out", tmp_path / "r", "--weights", weights]
+    given += ["--data-dir", data_dir, "--out", tmp_path / "r", "--weights", weights, "--methods", "shels"]
     assert "does not exist" in fails(1, *given)
     save_file({"x": np.zeros(1)}, weights)
     assert shels(*given).exit_code == 0
@@ -340,15 +439,22 @@ def test_a_report_that_fails_costs_no_result(tmp_path, pretend, monkeypatch):
 def test_the_list_names_experiments_families_and_methods():
     shown = shels("reproduce", "--list").stdout
     assert "across/mnist-fmnist" in shown
-    assert "16 experiments at once" in shown
+    assert f"{len(FAMILIES['paper'])} experiments at once" in shown
+    lines = [line.split() for line in shown.splitlines()]
+    place = next(n for n, words in enumerate(lines) if words[:1] == ["within/gtsrb"])
+    assert lines[place + 1][:2] == ["within/gtsrb@trained-images", "detection"]
+    assert lines[place + 1][-4:] == ["…", "on", "trained", "images"]
     assert "shels-gaussian" in shown
     assert "14 methods at once" in shown
     listed = json.loads(shels("reproduce", "--list", "--json").stdout)
     shels_row = {"name": "shels", "title": "SHELS", "task": "detection", "family": "own"}
     assert shels_row in listed["methods"]
-    assert {each["task"] for each in listed["experiments"]} == {"detection", "learning"}
+    assert {each["task"] for each in listed["experiments"]} == {"detection", "learning", "open-world"}
+    assert {each["trials"] for each in listed["experiments"]} >= {3, 10}
     assert listed["families"]["within"][0] == "within/mnist"
-    assert listed["method_families"]["closed-form"] == ["maha", "slda", "fecam", "ranpac"]
+    bases = {each["name"]: each["base"] for each in listed["experiments"]}
+    assert bases["within/cifar10@printed"] == bases["within/cifar10"] == "within/cifar10"
+    assert listed["method_families"]["closed-form"][:4] == ["maha", "slda", "fecam", "ranpac"]
 
 
 @pytest.fixture
@@ -400,7 +506,8 @@ def test_a_mean_within_the_published_interval_is_marked(tmp_path, terminal):
 
 
 def test_rows_that_do_not_fit_give_way_to_those_under_way(tmp_path, terminal):
-    names = [each.name for each in CATALOGUE.values() if each.task == "detection"]
+    names = [each.name for family in ("within", "across") for each in FAMILIES[family] if not each.variant]
+    names.append("within/digits")
     trials = [trial for name in names for trial in trials_of(name, count=1)]
     view = LiveTable(RunStatus(trials, Records(tmp_path)), quiet=False)
     view.update(Advance("training", (trials[-1],), 0.2))
@@ -480,7 +587,9 @@ def test_detection_and_learning_have_a_table_each_that_fits(tmp_path, monkeypatc
 
 def test_rows_of_both_kinds_that_do_not_fit_give_way_to_those_under_way(tmp_path, terminal):
     ways = {"detection": "shels", "learning": "gaussian"}
-    trials = [trial for name, each in CATALOGUE.items() for trial in trials_of(name, ways[each.task], 1)]
+    names = [each.name for each in CATALOGUE.values() if each.task in ways and not each.variant]
+    rows = [(name, ways[CATALOGUE[name].task]) for name in names if len(CATALOGUE[name].sweep) == 1]
+    trials = [trial for row in rows for trial in trials_of(*row, 1)]
     view = LiveTable(RunStatus(trials, Records(tmp_path)), quiet=False)
     view.update(Advance("training", (trials[-1],), 0.2))
     shown = _shown(terminal, view)

@@ -59,7 +59,7 @@ REFUSED = [
     (
         training,
         {"depth_weights": "linear"},
-        'depth_weights must be "layer-wise" or "constant", got \'linear\'',
+        'depth_weights must be "layer-wise" or "late" or "constant", got \'linear\'',
     ),
     (training, {"validation_share": 0}, "validation_share must be a number over 0 and at most 0.9, got 0"),
     (

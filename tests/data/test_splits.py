@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
+from shels.config import TrainingSettings
 from shels.data.samples import DataSet, Samples
 from shels.data.splits import (
     AUTHORS_ORDERS,
@@ -13,6 +16,8 @@ from shels.data.splits import (
     match_class,
     new_class,
     split_data,
+    training_split,
+    whole_groups,
 )
 from shels.errors import DataError, SettingsError
 
@@ -74,6 +79,30 @@ def test_one_group_is_held_out_of_two_however_small_the_share_and_none_of_one():
 def test_a_share_outside_0_to_1_is_refused(share):
     with pytest.raises(SettingsError, match="between 0 and 1"):
         hold_out(samples_of([4, 4]), share, seed=0)
+    with pytest.raises(SettingsError, match="between 0 and 1"):
+        whole_groups(torch.zeros(4, dtype=torch.int64), None, share, seed=0)
+
+
+def test_what_is_held_out_is_trained_on_where_settings_say_so():
+    samples, settings = samples_of([50, 30]), TrainingSettings(epochs=1, validation_share=0.2)
+    plain = training_split(samples.labels, None, settings, seed=3)
+    both = training_split(samples.labels, None, replace(settings, validation="trained"), seed=3)
+    assert all(map(torch.equal, plain, hold_out(samples, 0.2, seed=3)))
+    assert torch.equal(both[1], plain[1])
+    assert torch.equal(both[0], torch.arange(80))
+
+
+def test_whole_groups_are_those_of_one_class_and_as_many_as_come_nearest():
+    labels = torch.tensor([0] * 6 + [1] * 6)
+    groups = torch.tensor([0, 0, 0, 1, 1, 1] * 2)  # four groups of three: half is two of them
+    for seed in range(5):
+        drawn = whole_groups(labels, groups, 0.5, seed)
+        assert len(drawn) == 6
+        chosen = {(int(labels[place]), int(groups[place])) for place in drawn}
+        assert len(chosen) == 2
+    draws = {tuple(whole_groups(labels, groups, 0.5, seed).tolist()) for seed in range(9)}
+    assert len(draws) > 1
+    assert len(whole_groups(labels, None, 0.5, seed=0)) == 6
 
 
 def test_a_split_refuses_one_known_class_an_overlap_and_a_repeat():

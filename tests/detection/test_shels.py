@@ -65,6 +65,30 @@ def test_papers_threshold_is_mean_less_k_standard_deviations_worked_by_hand():
     assert detector_of(MeanMinusSd(0.5), (features, labels)).thresholds.tolist() == [2.5, 3.0]
 
 
+def test_thresholds_on_held_out_samples_are_the_rule_over_those_rightly_named():
+    rows, labels = separated(400, seed=1)
+    wrong = torch.cat([1 - labels[:20], labels[20:]])  # such as are named otherwise play no role
+    detector = detector_of(MeanMinusSd(1.0, calibrated_on="held-out"), separated(), (rows, wrong))
+    for position in (0, 1):
+        mine = rows[20:][labels[20:] == position] @ WEIGHTS[position]
+        limit = mine.mean() - mine.std(correction=0)
+        assert float(detector.thresholds[position]) == pytest.approx(float(limit))
+    assert detector.thresholds_are_of == "score over held-out samples"
+    assert detector_of(MeanMinusSd(1.0), separated()).thresholds_are_of == "training score"
+
+
+@pytest.mark.parametrize("new_class", ["own score", "all scores"])
+def test_a_new_classs_threshold_is_set_on_its_own_score_or_on_all_of_them(new_class):
+    detector = detector_of(MeanMinusSd(1.0, new_class=new_class), separated(400))
+    head = Head(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]]), None, cosine=True)
+    rows = torch.tensor([[1.0, 1.0], [2.0, 2.0]]).repeat(15, 1)  # scores 1, 2, 6 and 2, 4, 12
+    grown = detector.with_class(LearnedClass(lambda: None, views_of(rows), head=head))
+    scores = {"own score": [6.0, 12.0], "all scores": [1.0, 2.0, 6.0, 2.0, 4.0, 12.0]}[new_class]
+    assert float(grown.thresholds[2]) == pytest.approx(np.mean(scores) - np.std(scores))
+    assert torch.equal(grown.thresholds[:2], detector.thresholds)
+    assert grown.calibration.by_class[2].max() == 12
+
+
 def test_threshold_ignores_misclassified_samples():
     features = torch.tensor([[2.0, 0.0], [4.0, 0.0], [0.0, 1.0], [0.0, 3.0], [0.0, 9.0], [0.1, 0.0]])
     labels = torch.tensor([0, 0, 1, 1, 0, 1])  # the last two are called the other class

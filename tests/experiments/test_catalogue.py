@@ -9,6 +9,7 @@ from shels.experiments.methods import METHODS
 
 SHELS = METHODS["shels"]
 WITHIN = ["within/mnist", "within/fmnist", "within/svhn", "within/cifar10", "within/gtsrb"]
+REPORTED = [*WITHIN[:4], "within/cifar10@printed", "within/gtsrb", "within/gtsrb@trained-images"]
 ACROSS = {
     "across/mnist-fmnist": (10, 10),
     "across/fmnist-mnist": (10, 10),
@@ -28,19 +29,28 @@ def names(*asked):
     return [each.name for each in find_experiments(asked)]
 
 
-def test_the_paper_is_five_sets_eight_pairs_two_studies_three_sets_learned_further_and_no_digits():
+def test_the_paper_is_five_sets_eight_pairs_two_studies_three_sets_learned_two_met_and_no_digits():
     learned = [f"incremental/{name}" for name in INCREMENTAL if name != "digits"]
     swept = ["group-sparsity/fmnist", "group-sparsity/cifar10"]
-    assert names("paper") == [*WITHIN, *ACROSS, "exclusivity", *swept, *learned]
+    agents = ["open-world/mnist", "open-world/fmnist"]
+    assert names("paper") == [*REPORTED, *ACROSS, "exclusivity", *swept, *learned, *agents]
     assert names("group-sparsity") == swept
-    assert names("within") == WITHIN
+    assert names("within") == REPORTED
     assert names("across") == list(ACROSS)
     assert names("incremental") == learned
-    assert set(CATALOGUE) == {*names("paper"), "within/digits", "incremental/digits"}
+    assert names("open-world") == [*agents, *names("beyond")]
+    digits = {f"{family}/digits" for family in ("within", "incremental", "open-world")}
+    plain = {name for name, each in CATALOGUE.items() if each.variant is None}
+    assert plain == {*names("paper"), *names("beyond"), *digits} - {*REPORTED} | {*WITHIN}
 
 
 def test_each_experiment_comes_once_in_the_order_asked_for():
-    assert names("within/gtsrb", "within", "within/mnist") == ["within/gtsrb", *WITHIN[:4]]
+    assert names("within/gtsrb", "within", "within/mnist") == [
+        "within/gtsrb",
+        *WITHIN[:4],
+        *REPORTED[4:5],
+        *REPORTED[6:],
+    ]
     assert names("within/digits", "across/mnist-fmnist") == ["within/digits", "across/mnist-fmnist"]
     assert names() == []
 
@@ -48,9 +58,10 @@ def test_each_experiment_comes_once_in_the_order_asked_for():
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(SettingsError, match="did you mean 'within/fmnist'"):
         find_experiments(["within/fminst"])
-    with pytest.raises(
-        SettingsError, match="choose from: within, across, group-sparsity, incremental, paper, within/mn"
-    ):
+    families = (
+        "within, across, group-sparsity, incremental, open-world, paper, beyond, fidelity, within/mnist"
+    )
+    with pytest.raises(SettingsError, match=f"choose from: {families}"):
         find_experiments(["within/mnist", "tables"])
 
 
@@ -67,10 +78,29 @@ def test_a_sweep_runs_every_trial_at_each_weight_and_both_kinds_of_sparsity():
         assert (trials[1].known, trials[1].novel) == (within.known, within.novel)
 
 
-@pytest.mark.parametrize("name", ["open-world/fmnist"])
-def test_a_name_kept_for_later_says_so(name):
-    with pytest.raises(SettingsError, match=f"experiment '{name}' is not there yet"):
-        find_experiments([name])
+OPEN_WORLD = {
+    "mnist": (7, 3, 5),
+    "fmnist": (4, 3, 5),
+    "fmnist-all": (4, 6, 5),
+    "gtsrb": (23, 20, 3),
+    "cifar10": (5, 5, 3),
+    "mnist@mixed": (7, 3, 5),
+    "fmnist@mixed": (4, 3, 5),
+    "digits": (7, 3, 5),
+}
+
+
+@pytest.mark.parametrize("name", OPEN_WORLD)
+def test_an_agent_knows_the_first_classes_and_is_to_find_some_of_the_others(name):
+    experiment, (known, novel, count) = CATALOGUE[f"open-world/{name}"], OPEN_WORLD[name]
+    assert experiment.trial_count == count
+    assert {METHODS[each].task for each in experiment.methods} == {"open-world"}
+    for trials in zip(*(experiment.trials(METHODS[each], 3) for each in experiment.methods), strict=True):
+        assert {(len(trial.known), len(trial.novel)) for trial in trials} == {(known, novel)}
+        assert len({(trial.seed, trial.known, trial.novel) for trial in trials}) == 1
+    if name != "gtsrb":
+        first = experiment.trials(METHODS["gaussian-agent"], 10)
+        assert [(*t.known, *t.novel) for t in first] == [order[: known + novel] for order in AUTHORS_ORDERS]
 
 
 @pytest.mark.parametrize("name", ["within/mnist", "within/fmnist", "within/svhn", "within/cifar10"])
@@ -153,7 +183,7 @@ APPENDIX = """
 within/mnist six-conv-256 32 10
 within/fmnist six-conv-256 32 20
 within/svhn six-conv-1024-512 32 20
-within/cifar10 six-conv-2048-512 112 30
+within/cifar10@printed six-conv-2048-512 112 30
 within/gtsrb six-conv-2048-512 112 10
 across/svhn-gtsrb six-conv-1024-512 32 20
 across/gtsrb-svhn six-conv-2048-512 112 10
@@ -171,6 +201,13 @@ def test_settings_are_those_of_the_appendix(line):
     assert settings.training.alpha == 1e-3
     assert settings.rule == MeanMinusSd(1.0)
     assert isinstance(settings.training.optimiser, Sgd if architecture == "vgg16" else Adam)
+
+
+def test_cifar10_within_has_the_network_of_the_authors_code():
+    network = CATALOGUE["within/cifar10"].settings.network
+    assert (network.architecture, network.image_size) == ("six-conv-512", 32)
+    dropped = CATALOGUE["within/cifar10@dropout"].settings.network
+    assert (dropped.architecture, dropped.image_size) == ("six-conv-512-dropout", 32)
 
 
 def test_a_method_changes_the_settings_that_it_needs_to():

@@ -459,14 +459,14 @@ def test_a_trial_that_cannot_be_judged_fails_alone(records, source, monkeypatch)
     from shels.errors import TrainingError
     from shels.experiments import measuring
 
-    real = measuring._figures
+    real = measuring._Judge.figures
 
-    def some(trial, *args):
+    def some(judge, trial, *args):
         if trial.method == "shels-gaussian" and trial.seed == 0:
             raise TrainingError("class 7 has no correctly classified training sample")
-        return real(trial, *args)
+        return real(judge, trial, *args)
 
-    monkeypatch.setattr(measuring, "_figures", some)
+    monkeypatch.setattr(measuring._Judge, "figures", some)
     trials = [*trials_of("shels", 2), *trials_of("shels-gaussian", 2)]
     advances = run(trials, records, source)
     failed = [(now.trials, now.message) for now in advances if now.kind == "failed"]

@@ -17,6 +17,8 @@ from shels.experiments.records import Records
 from shels.experiments.trials import measures_of
 
 EXPERIMENTS = {"detection": CATALOGUE["within/digits"], "learning": CATALOGUE["incremental/digits"]}
+NAMES = [name for name, method in METHODS.items() if method.task in EXPERIMENTS]
+"""Agents have tests of their own, in test_open_world.py."""
 
 
 def trial_of(name):
@@ -39,7 +41,7 @@ are equal to the last digit; another processor trains to slightly other weights,
 
 @pytest.fixture(scope="module")
 def advances(tmp_path_factory):
-    asked = [trial_of(name) for name in METHODS]
+    asked = [trial_of(name) for name in NAMES]
     records = Records(tmp_path_factory.mktemp("every"))
     return list(engine.run(asked, records, lambda name, _: load_named(name), device="cpu"))
 
@@ -53,7 +55,7 @@ def results(advances):
     return {each.result.trial.method: each.result for each in advances if each.kind == "finished"}
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_method_comes_to_figures_that_mean_something(results, name):
     result = results[name]
     shown = [result.metrics[measure] for measure in measures_of(result.trial.experiment)]
@@ -62,9 +64,10 @@ def test_a_method_comes_to_figures_that_mean_something(results, name):
     assert 0 < result.metrics["known_accuracy"] <= 1
 
 
-@pytest.mark.parametrize("name", BEFORE)  # methods that came later have none
+@pytest.mark.parametrize("name", BEFORE)
 def test_a_method_comes_to_the_figures_that_it_came_to_before(results, name):
-    assert results[name].metrics == pytest.approx(BEFORE[name], abs=0.02)
+    now = {measure: value for measure, value in results[name].metrics.items() if measure in BEFORE[name]}
+    assert now == pytest.approx(BEFORE[name], abs=0.02)
 
 
 def test_methods_on_one_network_name_the_same_classes(results):

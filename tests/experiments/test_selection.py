@@ -1,9 +1,13 @@
 """Which trials a command asks for, and what they need."""
 
+from dataclasses import replace
+
 import pytest
 
 from shels.data import sources
 from shels.errors import MissingDataError, SettingsError
+from shels.experiments.catalogue import CATALOGUE
+from shels.experiments.methods import find_methods
 from shels.experiments.selection import check_data, check_weights, named_data, select_trials
 from tests.experiments.pretended import trials_of
 
@@ -22,6 +26,22 @@ def test_without_methods_our_own_are_taken():
     chosen = select_trials(["within/digits", "incremental/digits"], None, 1, {})
     ways = [method for _, method, _ in keys(chosen)]
     assert ways == ["shels", "gaussian", "proximal", "penalty"]
+
+
+def test_without_methods_an_experiment_takes_those_that_it_is_about_and_its_number_of_trials(monkeypatch):
+    digits = replace(CATALOGUE["within/digits"], methods=("trained", "ewc", "msp"), trial_count=2)
+    monkeypatch.setitem(CATALOGUE, "within/digits", digits)
+    ways = ["standard-linear", "scaled-cosine", "exclusive-sparsity", "msp"]
+    found = keys(select_trials(["within/digits"], None, None, {}))
+    assert found == [("within/digits", way, seed) for way in ways for seed in (0, 1)]
+    assert len(keys(select_trials(["within/digits"], None, 1, {}))) == 4
+
+
+def test_every_experiment_names_methods_of_its_task():
+    for each in CATALOGUE.values():
+        methods = find_methods(each.methods)
+        assert not methods or any(method.task == each.task for method in methods)
+        assert each.trial_count >= 1
 
 
 def test_an_experiment_named_that_no_method_suits_is_refused():

@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 from scipy import stats
 from statsmodels.stats.meta_analysis import effectsize_smd
+from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import DescrStatsW
 
 from shels.errors import DataError, SettingsError
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.methods import METHODS
 from shels.experiments.published import published
-from shels.experiments.statistics import compare, compare_measures, stars, summary
+from shels.experiments.statistics import compare, compare_measures, holm, stars, summary
 from shels.experiments.trials import MEASURES, TrialResult
 
 DRAWS = np.random.default_rng(0)
@@ -208,6 +209,14 @@ def test_measures_are_adjusted_together_by_holm_as_in_table_10():
         assert found[measure].t == pytest.approx(t)
         assert found[measure].df == 9
         assert found[measure].p_holm == pytest.approx(adjusted[measure], abs=5e-4)
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 12])
+def test_holm_is_that_of_statsmodels(count):
+    values = np.random.default_rng(count).random(count) ** 3
+    values[-1] = values[0]  # a tie
+    assert holm(values.tolist()) == pytest.approx(multipletests(values, method="holm")[1].tolist())
+    assert holm([]) == []
 
 
 def test_holm_worked_by_hand():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -199,6 +200,30 @@ def test_merged_importance_is_the_importance_over_the_union_while_the_network_is
         assert set(whole) == {"body.0", "body.2", "body.4"}
         for name, value in method.importances(parted).items():
             assert torch.allclose(value, whole[name], atol=1e-6)
+
+
+def test_importance_that_is_added_up_is_the_sum_of_the_means(base):
+    for kind in ("mean", "map-norm"):
+        method = method_of(Penalty(importance=kind, merging="sum"))
+        old, new = (method.remember(base, samples, PREPARE) for samples in (known(), cloud(3)))
+        means = [method.importances(memory) for memory in (old, new)]
+        once = method.importances(merged(old, new, "sum"))
+        twice = method.importances(merged(merged(old, new, "sum"), new, "sum"))
+        for name, value in once.items():
+            torch.testing.assert_close(value, means[0][name] + means[1][name])
+            torch.testing.assert_close(twice[name], means[0][name] + 2 * means[1][name])
+
+
+def test_weights_that_are_zeroed_once_begin_at_zero_and_are_then_free(base):
+    taken = {}
+    for zeroed in ("held", "once"):
+        method, memory, taken[zeroed] = take(base, Penalty(epochs=3, rate_divisor=1, zeroed=zeroed))
+    silent = method.unused(memory)["body.2"].nonzero()[:, 0]
+    used = (~method.unused(memory)["body.4"]).nonzero()[:, 0]
+    assert not taken["held"].network.body[4].weight[used][:, silent].any()
+    objective, state = method.protected(deepcopy(base), memory, TRAINING)
+    assert objective.after_step is None
+    assert not state["before/body.4.weight"][used][:, silent].any()
 
 
 def test_tolerance_frees_units_of_little_importance(base):

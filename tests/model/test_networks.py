@@ -47,12 +47,23 @@ SIX_CONV = [
     ("six-conv-256", (1, 32, 32), [("Flatten", (2048,)), ("Linear", (256,))]),  # MNIST, FMNIST
     ("six-conv-1024-512", (3, 32, 32), [("Flatten", (2048,)), ("Linear", (1024,)), ("Linear", (512,))]),
     ("six-conv-2048-512", (3, 112, 112), [("Flatten", (25088,)), ("Linear", (2048,)), ("Linear", (512,))]),
+    ("six-conv-512", (3, 32, 32), [("Flatten", (2048,)), ("Linear", (512,))]),  # the authors' for CIFAR10
+    ("six-conv-512-dropout", (3, 32, 32), [("Flatten", (2048,)), ("Linear", (512,))]),
+    ("six-conv-256", (1, 28, 28), [("Flatten", (1152,)), ("Linear", (256,))]),  # the authors' for MNIST
 ]
 
 
 @pytest.mark.parametrize(("name", "shape", "end"), SIX_CONV)
 def test_six_convolutions_give_the_shapes_of_the_appendix(name, shape, end):
     assert walk(on_paper(name, shape), shape) == convolutions_at(shape[1]) + end
+
+
+def test_dropout_follows_the_first_two_poolings_and_no_other():
+    body = list(on_paper("six-conv-512-dropout", (3, 32, 32)))
+    places = [place for place, layer in enumerate(body) if isinstance(layer, nn.Dropout)]
+    pools = [place for place, layer in enumerate(body) if isinstance(layer, nn.MaxPool2d)]
+    assert places == [pools[0] + 1, pools[1] + 1]
+    assert [body[place].p for place in places] == [0.25, 0.25]
 
 
 @pytest.mark.parametrize(("name", "shape", "end"), SIX_CONV)

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from shels.errors import SettingsError
 from shels.model.sparsity import depth_weights, group_sparsity, outgoing_norms
 
 
@@ -51,6 +52,12 @@ def test_layer_wise_weights_go_from_0_at_the_first_layer_to_1_at_the_last(layers
 
 def test_constant_weights_are_0_everywhere():
     assert depth_weights(4, "constant") == [0, 0, 0, 0]
+
+
+def test_late_depth_weights_begin_at_the_second_layer_and_never_reach_one():
+    assert depth_weights(8, "late") == pytest.approx([0, 0, 1 / 7, 2 / 7, 3 / 7, 4 / 7, 5 / 7, 6 / 7])
+    with pytest.raises(SettingsError, match="depth weights must be"):
+        depth_weights(8, "early")
 
 
 def test_a_single_layer_gets_all_the_sparsity():

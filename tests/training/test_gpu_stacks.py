@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -18,11 +19,15 @@ from shels.experiments.methods import find_methods
 from shels.experiments.records import Records
 from shels.kernels import trial_axis
 from shels.learner.learner import learn
+from shels.learning.protocol import prefixed
+from shels.model import trunk
 from shels.model.networks import build, from_chain
 from shels.model.sparsity import group_sparsity
 from shels.training.data import Rows, TrialData, TrialTraining
-from shels.training.loop import fit_trials
+from shels.training.loop import PRECISIONS, fit_trials
 from shels.training.losses import cross_entropy, shels_loss, sparsity_state
+from shels.training.optimisers import moments_of, stacked_step, table
+from shels.training.stack import stacked_params
 
 pytestmark = [
     pytest.mark.gpu,
@@ -61,6 +66,9 @@ def plain(x, weight, bias, pool):
         (3, 14, 64, 64, True),
         (9, 8, 64, 128, False),
         (32, 8, 128, 128, True),
+        (32, 56, 32, 64, True),  # maps so large that sums over pixels are cut into many parts
+        (8, 112, 3, 32, False),
+        (4, 14, 256, 512, True),
     ],
 )
 def test_a_convolution_and_its_gradients_are_those_of_float64(precision, near, n, side, read, written, pool):
@@ -88,6 +96,7 @@ def test_a_convolution_and_its_gradients_are_those_of_float64(precision, near, n
     if read >= 16:
         got, below = convolution.backward_input(down, weight, x, won.new_empty(0))
         assert away(got, to_x * (x > 0)) < near
+        assert away(convolution.backward_first(down, weight, x), to_x) < near
         assert away(below, (to_x * (x > 0)).sum(dim=(1, 2, 3))) < 5 * near
         winners = torch.randint(0, 5, x.shape, device="cuda", dtype=torch.uint8)
         got, below = convolution.backward_input(down, weight, x, winners)
@@ -132,6 +141,29 @@ def test_cosines_cross_entropy_and_sparsity_are_those_of_float64(classes):
     wanted = torch.autograd.grad((expected * torch.tensor([1.0, 2.0, 3.0], device="cuda")).sum(), exact)
     assert away(got, expected) < 1e-5
     assert all(away(a, b) < 1e-4 for a, b in zip(grads, wanted, strict=True))
+
+
+@pytest.mark.parametrize("optimiser", [Adam(0.1), Sgd(0.1, momentum=0.9, weight_decay=0.01)], ids=str)
+def test_a_kernel_moves_parameters_as_the_formula_does_and_leaves_a_resting_trial_alone(optimiser):
+    shapes = {"conv": (3, 8, 4, 3, 3), "linear": (3, 700, 9)}
+    start = {name: torch.randn(shape, device="cuda") for name, shape in shapes.items()}
+    start["conv"] = start["conv"].permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+    results = []
+    for kernels in (True, False):
+        params = {name: value.clone() for name, value in start.items()}
+        moments = moments_of(optimiser, params)
+        draws = torch.Generator("cuda").manual_seed(1)
+        for taken in range(4):
+            grads = [torch.randn(value.shape, device="cuda", generator=draws) for value in params.values()]
+            rows = [table(optimiser, taken, [0.1, 0.05][: 1 + trial % 2], 2)[trial % 2] for trial in range(3)]
+            now = torch.stack([*rows[:2], torch.zeros(2)]).to("cuda", torch.float32)
+            with trial_axis.stacking(torch.float32) if kernels else nullcontext():
+                stacked_step(optimiser, params, grads, moments, now)
+        results.append(params)
+    for name, value in results[0].items():
+        assert torch.allclose(value, results[1][name], rtol=0, atol=1e-5), name
+        assert torch.equal(value[2], start[name][2])
+        assert not torch.allclose(value[0], start[name][0], atol=1e-2)
 
 
 def trials(count, dtype=torch.float32, architecture="six-conv-256", side=16, channels=1):
@@ -218,6 +250,47 @@ def test_a_chain_of_one_s_own_with_dropout_and_average_pooling_trains_on_a_gpu()
     ]
     first = trained(made, together=2)
     assert not torch.equal(first[0]["head.weight"], first[1]["head.weight"])
+
+
+@pytest.mark.parametrize(("precision", "near"), [("float32", 2e-3), ("bfloat16", 2e-2)])
+def test_convolutions_after_dropout_have_the_gradients_of_float64(precision, near):
+    made = trials(3, architecture="six-conv-512-dropout", side=32, channels=3)
+    networks = [trial.network.eval() for trial in made]  # nothing is dropped, and the layers stay apart
+    params = stacked_params([network.body for network in networks])
+    inputs = torch.rand(3, 6, 3, 32, 32, device="cuda")
+
+    def one(values, batch):
+        return torch.func.functional_call(Body(networks[0].body), prefixed("body.", values), (batch,))
+
+    with trial_axis.stacking(PRECISIONS[precision]):
+        got = torch.vmap(one)(params, inputs)
+    grads = torch.autograd.grad(got.square().sum(), list(params.values()))
+    for trial, network in enumerate(networks):
+        exact = network.body.double()
+        out = exact(inputs[trial].double())
+        wanted = torch.autograd.grad(out.square().sum(), list(exact.parameters()))
+        assert away(got[trial], out) < near
+        assert all(away(a[trial], b) < 5 * near for a, b in zip(grads, wanted, strict=True))
+
+
+class Body(nn.Module):
+    """A chain as a network runs it, convolutions by the kernels."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, inputs):
+        return trunk.run(list(self.body), inputs)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_networks_with_dropout_between_convolutions_learn_in_stacks(precision):
+    made = trials(3, architecture="six-conv-512-dropout", side=32, channels=3)
+    went = fit_trials(made, shels_loss(made[0].network, SETTINGS), SETTINGS, precision=precision)
+    for each in went:
+        assert each.error is None
+        assert each.checks[-1].training_loss < each.checks[0].training_loss
 
 
 @pytest.mark.parametrize("method", [Penalty(epochs=2), Proximal(steps=40, grow=8)])

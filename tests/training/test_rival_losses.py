@@ -16,7 +16,7 @@ from shels.model.networks import build
 from shels.model.sparsity import exclusive_sparsity
 from shels.training.data import Batch, Rows, TrialData, TrialTraining
 from shels.training.loop import fit_trials
-from shels.training.losses import exclusive_sparsity_loss, scaled_cosine_loss
+from shels.training.losses import exclusive_sparsity_loss, scaled_cosine_loss, softmax_twice_loss
 
 SETTINGS = TrainingSettings(Adam(1e-2), batch_size=8, epochs=5, alpha=0.0)
 
@@ -81,8 +81,26 @@ def test_after_training_the_scale_is_the_same_for_every_sample():
     torch.testing.assert_close(head(features[:1]), expected[:1])
 
 
+def test_the_softmax_of_the_authors_code_comes_twice():
+    network = build(NetworkSettings("vectors", head="scaled-cosine"), (4,), 3, 0)
+    params = dict(network.named_parameters())
+    batch = Batch(torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), torch.arange(5) % 3)
+    got = softmax_twice_loss(network, SETTINGS)(params, batch, {})
+    network.train()
+    chances = F.softmax(network(batch.inputs), dim=1)
+    expected = -F.log_softmax(chances, dim=1)[torch.arange(5), batch.labels].mean()
+    assert float(got.detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
+    least = math.log(1 + 2 / math.e)  # a softmax of chances, so never under that of 1, 0, 0
+    assert float(got.detach()) > least
+
+
 @pytest.mark.parametrize(
-    ("head", "make"), [("scaled-cosine", scaled_cosine_loss), ("linear", exclusive_sparsity_loss)]
+    ("head", "make"),
+    [
+        ("scaled-cosine", scaled_cosine_loss),
+        ("scaled-cosine", softmax_twice_loss),
+        ("linear", exclusive_sparsity_loss),
+    ],
 )
 def test_a_rival_trains_alike_alone_and_stacked_also_with_short_batches(head, make):
     def trials():

@@ -190,6 +190,22 @@ def test_weights_of_the_best_validation_are_kept_not_the_last():
     assert float(accuracy) == pytest.approx(went.best.validation_accuracy)
 
 
+def test_the_last_weights_are_kept_where_that_is_asked_for_and_patience_goes_by_the_lowest_loss():
+    wrong = replace(blobs(30, seed=1), labels=(blobs(30, seed=1).labels + 1) % 3)
+    data = TrialData.of(blobs(), wrong, Preparation((4,)))
+    last, best = network(), network()
+    went = fit(last, shels_loss(last, SETTINGS), data, replace(SETTINGS, keep="last"), seed=0)
+    plain = fit(best, shels_loss(best, SETTINGS), data, SETTINGS, seed=0)
+    assert went.checks == plain.checks
+    assert went.best is went.checks[-1]
+    loss = F.cross_entropy(last(wrong.inputs), wrong.labels)
+    assert float(loss.detach()) == pytest.approx(went.checks[-1].validation_loss, abs=1e-6)
+    short = replace(SETTINGS, keep="last", patience=2)
+    stopped = fit(network(), shels_loss(last, short), data, short, seed=0)
+    assert stopped.stopped_early
+    assert len(stopped.checks) == 3
+
+
 def test_validation_samples_are_never_trained_on():
     data, net, batches = trial(), network(), []
     rows = {tuple(row.tolist()) for row in data.inputs[data.validation.places]}

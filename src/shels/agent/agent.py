@@ -8,9 +8,10 @@ a home on disk each is in its log before the next begins, and what was decided a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from torch import Tensor
 
@@ -21,13 +22,14 @@ from shels.agent.home import Home
 from shels.agent.journal import Journal, Plan, ProposedClass, damaged_plan
 from shels.agent.observation import AgentSettings, observe, propose
 from shels.agent.versioned import VersionedLearner
-from shels.data.samples import Label
+from shels.data.samples import Label, fingerprints
 from shels.data.streams import StreamBatch
 from shels.detection.protocol import rows_of
 from shels.errors import AccommodationError, DataError, SettingsError, TrainingError
 from shels.learner.changes import LEAST_IMAGES
 from shels.learner.learner import Learner
 from shels.model.networks import Views
+from shels.training import Fit, Progress, TrainingRequest
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +53,22 @@ class Supply:
 
     inputs: images to learn the class from; None to learn from those that were seen. name: what it is called,
     None to leave it at the provisional name; a known class's name says that it is that one. by: who says so.
+    groups: (n,), images that are held out together, such as the frames of one traffic sign.
     """
 
     inputs: Tensor | None = None
     name: Label | None = None
     by: str = "supplier"
+    groups: Tensor | None = None
 
 
 Supplier = Callable[[Request], Supply | None]
 """Gives more of what was seen, or None for nothing; asked twice, it answers twice and harms nothing."""
 Confirm = Callable[[Request], bool]
+Happening: TypeAlias = Generator[Event | TrainingRequest, Fit | None, None]
+"""Events, and trainings that are asked for: each is answered by how it went."""
+Yielded = TypeVar("Yielded")
+_Learn: TypeAlias = Callable[..., Generator[Progress | TrainingRequest, Any, None]]
 
 
 class OpenWorldAgent:
@@ -104,7 +112,18 @@ class OpenWorldAgent:
 
         Of a batch in whose middle a run was cut off, the events before the stop are given again.
         """
-        key = batch_key(batch)
+        happening = self._observe(batch, self.model.accommodating)
+        return (event for event in happening if isinstance(event, Event))
+
+    def observing(self, batch: StreamBatch) -> Happening:
+        """Give the events of one batch as `observe` does, asking for the trainings instead of running them.
+
+        So several agents can be trained together. One that diverged is thrown where it was asked for.
+        """
+        return self._observe(batch, self.model.taking_in)
+
+    def _observe(self, batch: StreamBatch, learn: _Learn) -> Happening:
+        key = batch_key(batch) if self.model.home else _key_in_memory(batch)
         journal = Journal(self.model, batch.name, key, repr((self.settings, self.seed)))
         if journal.note.plan is None:
             seen = observe(self.learner, batch.inputs, self.settings.alarm)
@@ -123,7 +142,7 @@ class OpenWorldAgent:
         else:
             plan = journal.note.plan
             yield from journal.given(events.OBSERVED, events.ALARM)
-        yield from self._carry_out(plan, journal)
+        yield from self._carry_out(plan, journal, learn)
         yield journal.record(events.RESUMED, {"classes": list(self.learner.classes)}, done=True)
         journal.close()
 
@@ -144,7 +163,7 @@ class OpenWorldAgent:
             groups.append(ProposedClass(request, f"novel-{first + place}", purity, tuple(own.tolist())))
         return Plan(len(rows), groups=tuple(groups))
 
-    def _carry_out(self, plan: Plan, journal: Journal) -> Iterator[Event]:
+    def _carry_out(self, plan: Plan, journal: Journal, learn: _Learn) -> Happening:
         """Give the events of what was decided; images go when it is clear what they are."""
         if plan.drift is not None:
             yield journal.record(events.DRIFT, {"reason": plan.drift, "images": plan.images})
@@ -154,7 +173,7 @@ class OpenWorldAgent:
             return
         for group in plan.groups:
             before = journal.decided(group.request)
-            yield from before or self._answer(self._request(group, journal), journal)
+            yield from before or self._answer(self._request(group, journal), journal, learn)
         self.model.buffers.release()
 
     def _request(self, group: ProposedClass, journal: Journal) -> Request:
@@ -168,7 +187,7 @@ class OpenWorldAgent:
         own = None if features is None else Views(*(each[places] for each in features))
         return Request(group.request, group.name, inputs, group.purity, own)
 
-    def _answer(self, request: Request, journal: Journal) -> Iterator[Event]:
+    def _answer(self, request: Request, journal: Journal, learn: _Learn) -> Happening:
         facts: dict[str, Any] = {"request": request.id, "seen": len(request.inputs), "purity": request.purity}
         supply = self._supply(request)
         if isinstance(supply, str):
@@ -181,20 +200,18 @@ class OpenWorldAgent:
             yield journal.record(events.DECLINED, facts | {"reason": refusal})
             return
         yield journal.record(events.ACCOMMODATING, facts | {"step": 0, "steps": 0})
-        learning = self.model.accommodating(
+        learning = learn(
             request.name,
             name,
             inputs,
             runtime.derived_seed(self.seed, "accommodate", request.id),
             features=request.features if supply.inputs is None else None,
+            groups=supply.groups,
             batch=journal.batch,
             facts=facts,
         )
         try:
-            for now in learning:
-                if now.stage == "training":
-                    steps = {"step": now.step, "steps": now.steps}
-                    yield Event(events.ACCOMMODATING, journal.batch, facts | steps)
+            yield from _reported(learning, journal.batch, facts)
         except (DataError, SettingsError, AccommodationError, TrainingError) as error:
             yield journal.record(events.DECLINED, facts | {"reason": str(error)})
             return
@@ -219,6 +236,39 @@ class OpenWorldAgent:
         return ""
 
 
+def _reported(
+    learning: Generator[Progress | TrainingRequest, Any, None], batch: str, facts: dict[str, Any]
+) -> Happening:
+    """Give the progress of learning a class as events; trainings that it asks for are passed on."""
+    with closing(learning):
+        now = next(learning, None)
+        while now is not None:
+            if isinstance(now, TrainingRequest):
+                now = yield from passed_on(learning, now)
+                continue
+            if now.stage == "training":
+                yield Event(events.ACCOMMODATING, batch, facts | {"step": now.step, "steps": now.steps})
+            now = next(learning, None)
+
+
+def passed_on(
+    steps: Generator[Yielded, Fit | None, None], request: TrainingRequest
+) -> Generator[TrainingRequest, Fit | None, Yielded | None]:
+    """Ask for a training that was asked for, say how it went, and give what comes next; None at the end."""
+    try:
+        fit = yield request
+    except TrainingError as error:
+        return _next(steps.throw, error)
+    return _next(steps.send, fit)
+
+
+def _next(step: Callable[[Any], Yielded], answer: object) -> Yielded | None:
+    try:
+        return step(answer)
+    except StopIteration:
+        return None
+
+
 def _is_name(name: object) -> bool:
     return isinstance(name, str | int | float | bool) and name == name  # noqa: PLR0124 - false of NaN alone
 
@@ -231,6 +281,11 @@ def batch_key(batch: StreamBatch) -> str:
     '0001.npz:20583de38f4a'
     """
     return f"{batch.name}:{_digest(batch.inputs)}"
+
+
+def _key_in_memory(batch: StreamBatch) -> str:
+    """Tell a batch as `batch_key` does, from where its images lie: many large ones would be slow to fetch."""
+    return f"{batch.name}:{hash(tuple(fingerprints(batch.inputs)))}"
 
 
 def _digest(inputs: Tensor) -> str:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from shels.agent.agent import OpenWorldAgent, Request
+from shels.agent.agent import Happening, OpenWorldAgent, Request, passed_on
 from shels.agent.alarm import AlarmRule
 from shels.agent.events import ACCOMMODATED, ALARM, DECLINED, DRIFT, OBSERVED, UNDECIDED, Event
-from shels.agent.oracle import Truths, contents
-from shels.data.samples import Label, Samples
+from shels.agent.oracle import Truths
+from shels.data.samples import Label, Samples, fingerprints
 from shels.data.streams import StreamBatch
 from shels.errors import DataError
 from shels.learner.learner import Learner
+from shels.learning.protocol import train_alone
+from shels.model.networks import Network, Views
+from shels.runtime import finished
+from shels.training import Fit, TrainingRequest
 
 _DECISIONS = (ACCOMMODATED, DECLINED, UNDECIDED, DRIFT)
 
@@ -110,7 +116,8 @@ class EvaluatedRun:
     """A whole run. Figures at its end are taken on test images that the agent did not learn from.
 
     taught: classes known at its beginning. accuracy: closed-set over all classes met; one that was not found
-    counts as wrong. right: the same of each class. accepted_and_right: the same with rejection.
+    counts as wrong. right: the same of each class. accepted_and_right: the same with rejection. named: what
+    the learner calls each test image in the end, were nothing rejected.
     """
 
     taught: tuple[Label, ...]
@@ -120,6 +127,7 @@ class EvaluatedRun:
     accuracy: float
     right: Mapping[Label, float]
     accepted_and_right: float
+    named: tuple[Label, ...] = ()
 
     @property
     def found(self) -> list[Label]:
@@ -146,13 +154,24 @@ def evaluate_run(
 
     test: what accuracy is measured on. oracle: of these samples, and the agent's `confirm`.
     """
+    return finished(train_alone(evaluating(agent, stream, test, oracle)))
+
+
+def evaluating(
+    agent: OpenWorldAgent, stream: Iterable[StreamBatch], test: Samples, oracle: RecordingOracle
+) -> Generator[TrainingRequest, Fit, EvaluatedRun]:
+    """Take an agent through a stream as `evaluate_run` does, asking for the trainings that it takes.
+
+    Test images are judged once for each learner, and pass through each network once.
+    """
     taught = agent.learner.classes
     evaluation = _Evaluation(test, oracle, list(taught), len(taught))
-    steps = [evaluation.batch(agent, batch) for batch in stream]
-    learned_from = [] if agent.supplier else list(oracle.requests.values())
-    learned = {content for inputs in learned_from for content in contents(inputs)}
-    unseen = torch.tensor([content not in learned for content in contents(test.inputs)])
-    right, novel = evaluation.judged(agent.learner)
+    steps: list[EvaluatedBatch] = []
+    for batch in stream:
+        step = yield from evaluation.batch(agent, batch)
+        steps.append(step)
+    unseen = _unseen(test, [] if agent.supplier else list(oracle.requests.values()))
+    right, novel, predicted = evaluation.judged(agent.learner)
     counted = unseen & evaluation.of(evaluation.met)
     return EvaluatedRun(
         taught,
@@ -162,27 +181,51 @@ def evaluate_run(
         accuracy=_share(right[counted]),
         right={name: _share(right[unseen & evaluation.of([name])]) for name in evaluation.met},
         accepted_and_right=_share((right & ~novel)[counted]),
+        named=tuple(agent.learner.classes[place] for place in predicted.tolist()),
     )
+
+
+def _unseen(test: Samples, learned_from: Sequence[Tensor]) -> Tensor:
+    """Mark the test images that are none of those learned from: (n,)."""
+    if not learned_from:
+        return torch.ones(len(test), dtype=torch.bool)
+    learned = {content for inputs in learned_from for content in fingerprints(inputs)}
+    return torch.tensor([content not in learned for content in fingerprints(test.inputs)])
+
+
+class _Judged(NamedTuple):
+    """Test samples: given their true class or not, judged novel or not, the place of their class: (n,)."""
+
+    right: Tensor
+    novel: Tensor
+    predicted: Tensor
 
 
 @dataclass(eq=False)
 class _Evaluation:
-    """What was met: all classes so far, `taught` of them known at first. meant: the class of a name given."""
+    """What was met: all classes so far, `taught` of them known at first. meant: the class of a name given.
+
+    latest, views: what the latest learner judged, and what the latest network made of the test samples.
+    """
 
     test: Samples
     oracle: RecordingOracle
     met: list[Label]
     taught: int
     meant: dict[Label, Label] = field(default_factory=dict)
+    latest: tuple[Learner, _Judged] | None = None
+    views: tuple[Network, Views] | None = None
 
-    def batch(self, agent: OpenWorldAgent, batch: StreamBatch) -> EvaluatedBatch:
+    def batch(
+        self, agent: OpenWorldAgent, batch: StreamBatch
+    ) -> Generator[TrainingRequest, Fit, EvaluatedBatch]:
         if batch.labels is None:
             raise DataError(f"{batch.name}: nothing can be measured on a batch without labels")
         learner, known = agent.learner, self.known(agent.learner)
         self.met += [name for name in dict.fromkeys(batch.labels) if name not in self.met]
         novel = learner.judge(batch.inputs).novel.cpu()
         before = self.measure(learner)
-        happened = list(agent.observe(batch))
+        happened = yield from _events(agent.observing(batch))
         events = {event.kind: event for event in happened}
         groups = tuple(self.group(event) for event in happened if event.kind in (ACCOMMODATED, DECLINED))
         self.meant |= {group.name: group.truth for group in groups if group.learned}
@@ -208,14 +251,21 @@ class _Evaluation:
         own = torch.tensor([self.test.classes.index(name) for name in classes])
         return torch.isin(self.test.labels.cpu(), own)
 
-    def judged(self, learner: Learner) -> tuple[Tensor, Tensor]:
-        """Return whether each sample is given its true class, and whether it is judged novel: (n,) both."""
-        verdicts = learner.judge(self.test.inputs)
-        position = torch.tensor([self.test.classes.index(name) for name in self.known(learner)])
-        return position[verdicts.predicted.cpu()] == self.test.labels.cpu(), verdicts.novel.cpu()
+    def judged(self, learner: Learner) -> _Judged:
+        """Judge the test samples, once by each learner."""
+        if self.latest is None or self.latest[0] is not learner:
+            if self.views is None or self.views[0] is not learner.network:
+                self.views = None  # they take room
+                self.views = learner.network, learner.views(self.test.inputs)
+            verdicts = learner.judge_features(self.views[1])
+            position = torch.tensor([self.test.classes.index(name) for name in self.known(learner)])
+            predicted = verdicts.predicted.cpu()
+            right = position[predicted] == self.test.labels.cpu()
+            self.latest = learner, _Judged(right, verdicts.novel.cpu(), predicted)
+        return self.latest[1]
 
     def measure(self, learner: Learner) -> Accuracy:
-        right = self.judged(learner)[0]
+        right = self.judged(learner).right
         overall = _share(right[self.of(self.met)])
         if len(self.met) == self.taught:
             return Accuracy(overall)
@@ -225,6 +275,20 @@ class _Evaluation:
         truth = self.oracle.of(self.oracle.requests[event["request"]])
         learned = (event["images"], event["seconds"]) if event.kind == ACCOMMODATED else ()
         return Group(event["name"], *truth, event["seen"], *learned)
+
+
+def _events(happening: Happening) -> Generator[TrainingRequest, Fit, list[Event]]:
+    """Collect the events of a batch, and pass on the trainings that it asks for."""
+    out: list[Event] = []
+    with closing(happening):
+        now = next(happening, None)
+        while now is not None:
+            if isinstance(now, Event):
+                out.append(now)
+                now = next(happening, None)
+            else:
+                now = yield from passed_on(happening, now)
+    return out
 
 
 def _share(marks: Tensor) -> float:

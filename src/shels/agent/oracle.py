@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from shels.agent.agent import Request, Supplier, Supply
-from shels.data.samples import DataSet, Label, Samples
+from shels.data.samples import DataSet, Label, Samples, fingerprints
 from shels.data.splits import match_class, new_class
 from shels.errors import DataError
 
@@ -27,11 +27,11 @@ class Truths:
 
     def __init__(self, samples: Samples) -> None:
         names = [samples.classes[position] for position in samples.labels.tolist()]
-        self._names = dict(zip(contents(samples.inputs), names, strict=True))
+        self._names = dict(zip(fingerprints(samples.inputs), names, strict=True))
 
     def of(self, inputs: Tensor) -> Truth:
         """Return what most of these images show; none may be a stranger."""
-        found = contents(inputs)
+        found = fingerprints(inputs)
         strangers = sum(content not in self._names for content in found)
         if strangers:
             raise DataError(f"{strangers} of {len(found)} images are not among those whose truth is known")
@@ -55,7 +55,8 @@ class Oracle:
         name = self.truths.of(request.inputs).name
         if match_class(name, self.known()) is not None:
             return None
-        return Supply(self.train.only([name]).inputs, name, by="oracle")
+        found = self.train.only([name])
+        return Supply(found.inputs, name, by="oracle", groups=found.groups)
 
 
 def data_set_supplier(data: DataSet, known: Callable[[], Sequence[Label]]) -> Supplier:
@@ -70,8 +71,3 @@ def data_set_supplier(data: DataSet, known: Callable[[], Sequence[Label]]) -> Su
         return found and replace(found, name=new_class(str(found.name), known()))
 
     return supply
-
-
-def contents(inputs: Tensor) -> list[bytes]:
-    """Give what tells each image from others: its content."""
-    return [image.cpu().contiguous().numpy().tobytes() for image in inputs]

@@ -17,11 +17,13 @@ from shels.agent.home import Home
 from shels.agent.journal import BatchNote
 from shels.data.samples import Label
 from shels.errors import DataError, ModelFileError, SettingsError
+from shels.learner.changes import taking_in
 from shels.learner.learner import Learner
 from shels.learner.pairing import detector_name
+from shels.learning.protocol import trained_alone
 from shels.model.networks import Views
 from shels.runtime import to_end
-from shels.training import Progress
+from shels.training import Fit, TrainingRequest
 
 _PROVISIONAL = re.compile(r"novel-([0-9]+)")
 
@@ -52,7 +54,7 @@ class VersionedLearner:
 
     # What the agent does ----------------------------------------------------------------------------------
 
-    def accommodating(
+    def taking_in(
         self,
         provisional: str,
         name: Label,
@@ -60,19 +62,20 @@ class VersionedLearner:
         seed: int = 0,
         *,
         features: Views | None = None,
+        groups: Tensor | None = None,
         batch: str = "",
         facts: Mapping[str, Any] | None = None,
-    ) -> Generator[Progress, None, None]:
-        """Learn a class under a name, and yield the progress; left early, it changes nothing.
+    ) -> Generator[TrainingRequest, Fit, None]:
+        """Learn a class under a name, asking for the trainings that it takes; left early, nothing changes.
 
         Under the name of a known class, the images are added to that class. features: of the inputs, where
-        they are known. batch, facts: what the log is to say beside.
+        they are known. groups: samples that are held out together. batch, facts: what the log is to say.
         """
         known = name in self.learner.classes
         if provisional in self.learner.classes:
             provisional = f"novel-{self.reserve(1)}"
         label = provisional if known else name
-        new = yield from self.learner.accommodating(inputs, label, seed=seed, features=features)
+        new = yield from taking_in(self.learner, inputs, label, seed=seed, groups=groups, features=features)
         if known:
             new = new.merge(provisional, name)
         self.last_number = max(self.last_number, _number(provisional))
@@ -81,6 +84,7 @@ class VersionedLearner:
         hold = {UNNAMED + provisional: inputs} if name == provisional else {}
         self.change(events.ACCOMMODATED, note, new, batch=batch, hold=hold)
 
+    accommodating = trained_alone(taking_in)
     accommodate = to_end(accommodating)
 
     def reserve(self, count: int) -> int:

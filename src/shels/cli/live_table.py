@@ -15,6 +15,7 @@ from rich.table import Column
 from rich.text import Text
 
 from shels.cli.display import Shown, duration, percent, results, say, table
+from shels.detection.metrics import MEASURES
 from shels.experiments.status import Row, RunStatus, columns_of
 
 if TYPE_CHECKING:
@@ -106,18 +107,19 @@ def _cells(row: Row) -> list[str]:
     cells, below = [], ""
     for measure in _columns(row):
         ours, theirs = row.summary(measure), None if wide else row.published(measure)
-        cell = _spread(ours.mean, ours.sd, "\n" * wide) if ours else "–"
+        cell = _spread(measure, ours.mean, ours.sd, "\n" * wide) if ours else "–"
         if theirs:
             below = "paper"
             mark = "✓" if ours and theirs.contains(ours.mean) else ""
-            cell += f"\n{mark}{_spread(theirs.mean, theirs.sd)}"
+            cell += f"\n{mark}{_spread(measure, theirs.mean, theirs.sd)}"
         cells.append(cell)
     done = f"{len(row.results)}/{len(row.trials)}\n{below}"
     return [f"{row.trials[0].experiment}\n{row.trials[0].method}, {row.state}", done, *cells]
 
 
-def _spread(mean: float, sd: float | None, between: str = "") -> str:
-    return f"{100 * mean:.1f}" if sd is None else f"{100 * mean:.1f}{between}±{100 * sd:.1f}"
+def _spread(measure: str, mean: float, sd: float | None, between: str = "") -> str:
+    scale = 1 if MEASURES[measure].counts else 100
+    return f"{scale * mean:.1f}" if sd is None else f"{scale * mean:.1f}{between}±{scale * sd:.1f}"
 
 
 def _most_telling(rows: Sequence[Row], most: int) -> list[Row]:
@@ -157,8 +159,12 @@ def trial_line(result: TrialResult) -> str:
     """Tell what a trial came to, in one line."""
     trial = result.trial
     columns = columns_of(trial.experiment)
-    figures = (f"{name} {percent(result.metrics.get(measure))}" for measure, name in columns.items())
+    figures = (f"{name} {_figure(measure, result.metrics.get(measure))}" for measure, name in columns.items())
     return f"{trial.experiment} {trial.method} trial {trial.seed}: {', '.join(figures)}"
+
+
+def _figure(measure: str, value: float | None) -> str:
+    return f"{value:.2f}" if MEASURES[measure].counts and value is not None else percent(value)
 
 
 def missing_lines(status: RunStatus) -> list[str]:

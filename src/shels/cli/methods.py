@@ -65,7 +65,7 @@ def _row(method: Any) -> dict[str, Any]:
     from shels.learner.pairing import detector_name  # noqa: PLC0415
 
     row = {name: getattr(method, name) for name in ("name", "title", "task", "family", "paper", "stores")}
-    if method.task == "learning":
+    if method.task != "detection":
         settings = method.settings(DEFAULT, "")
         return row | {"settings": asdict(settings.accommodation), "detector": detector_name(settings)}
     return row | {"settings": entry_of(method.score).defaults, "score": method.score}

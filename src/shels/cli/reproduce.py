@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EXAMPLES = """shels reproduce --list
 shels reproduce within/digits --trials 3 --out tried
 shels reproduce within/fmnist across/mnist-fmnist
-shels reproduce paper --methods shels,standard-linear --weights vgg16.safetensors
+shels reproduce paper --weights vgg16.safetensors
 shels reproduce incremental/digits --methods own,closed-form
 
 Every finished trial is kept. Cut off at any moment, the same command goes on."""
@@ -38,10 +38,13 @@ def reproduce(  # noqa: PLR0913 - a parameter for each option
         list[str] | None, argument("EXPERIMENT", "Names from --list; a family (paper: all) for many.")
     ] = None,
     *,
-    trials: Annotated[int, option("--trials", "How many trials of each, from trial 0.", "N")] = 10,
+    trials: Annotated[
+        int | None,
+        option("--trials", "How many trials of each, from trial 0; default: as --list has it.", "N"),
+    ] = None,
     methods: Annotated[
         list[str] | None,
-        option("--methods", "Methods and families from --list; default: shels, and our learners.", "A,B,…"),
+        option("--methods", "Methods and families from --list; default: those of each experiment.", "A,B,…"),
     ] = None,
     out: Annotated[Path, option("--out -o", "Folder for results and report.", "DIR")] = Path("results"),
     data_dir: options.DataDir = None,
@@ -72,6 +75,7 @@ def reproduce(  # noqa: PLR0913 - a parameter for each option
     Trains and measures each method on the classes of each trial, keeps every
     result in DIR, and writes a report there. What DIR holds already is not run
     again. An experiment takes the methods of its task: detection or learning.
+    Of a family, what lacks its data is left out.
     """
     if show_list:
         _list(as_json=as_json)
@@ -82,16 +86,24 @@ def reproduce(  # noqa: PLR0913 - a parameter for each option
     changes = {"epochs": epochs, "weights": None if weights is None else str(weights), "precision": precision}
     from shels import runtime  # noqa: PLC0415
     from shels.experiments import selection  # noqa: PLC0415
+    from shels.experiments.catalogue import FAMILIES  # noqa: PLC0415
     from shels.experiments.records import Records  # noqa: PLC0415
 
     chosen = selection.select_trials(names or [], methods, trials, changes)
     _notes(chosen.notes)
     if runtime.device(device).type != "cuda" and precision != "float32":
         raise SettingsError(f"--precision {precision} needs a GPU, and none is used here; leave it out")
-    run = _Run(chosen.trials, Records(out), device, together, quiet=as_json)
-    missing = [trial for trial in chosen.trials if run.records.find(trial) is None]
+    records = Records(out)
+    missing = [trial for trial in chosen.trials if records.find(trial) is None]
+    left, notes = selection.without_data(missing, names or [], data_dir, weights)
+    if len(left) < len(chosen.trials):  # else there is nothing to do, and the checks below say why
+        _notes(notes)
+        gone = {trial.key for trial in left}
+        chosen, missing = chosen.without(gone), [trial for trial in missing if trial.key not in gone]
     selection.check_data(missing, data_dir)
     _notes(selection.check_weights(missing, weights))
+    run = _Run(chosen.trials, records, device, together, quiet=as_json)
+    run.estimate(missing, always=any(name in FAMILIES for name in names or []))
     raise typer.Exit(run.run(data_dir, report=not no_report))
 
 
@@ -104,6 +116,21 @@ class _Run:
     device: str
     together: int | None
     quiet: bool
+
+    def estimate(self, missing: Sequence[Trial], *, always: bool) -> None:
+        """Say how long the missing trials should take; where nothing tells, only if `always`."""
+        from shels import runtime  # noqa: PLC0415
+        from shels.experiments.estimate import costs_of, estimated, shipped_costs  # noqa: PLC0415
+
+        before = self.records.results() if self.records.any() else []
+        place = runtime.device_name(runtime.device(self.device))
+        time = estimated(missing, place, shipped_costs() | costs_of(before))
+        known = len(missing) - time.unknown
+        if not missing or not (known or always):
+            return
+        words = [f"about {duration(time.seconds)} for {known} trials, by what such took"] if known else []
+        words += [f"unknown for {time.unknown} trials, as none like them was timed"] if time.unknown else []
+        say(f"estimate: {'; '.join(words)} on {place}")
 
     def run(self, data_dir: Path | None, *, report: bool) -> int:
         """Run what is missing and return the exit code."""
@@ -131,7 +158,8 @@ class _Run:
         if not status.missing:
             return
         if status.done and not self.quiet:
-            say(f"{status.done} of {status.wanted} trials are in {self.records.path} already")
+            kept = self.records.path if self.records.path.exists() else self.records.directory
+            say(f"{status.done} of {status.wanted} trials are in {kept} already")
         try:
             with shown:
                 for advance in engine.run(
@@ -152,7 +180,7 @@ class _Run:
 
         try:
             return write_report(self.records.results(), self.records.directory)
-        except (ShelsError, OSError) as error:
+        except (ShelsError, OSError, ImportError) as error:
             say(f"error: the results are safe, but the report could not be written: {error}")
             return None
 
@@ -180,16 +208,22 @@ def _list(*, as_json: bool) -> None:
 
     families = {name: [each.name for each in members] for name, members in FAMILIES.items()}
     groups = {name: [each.name for each in members] for name, members in known.FAMILIES.items()}
-    experiments = [{"name": each.name, "title": each.title, "task": each.task} for each in CATALOGUE.values()]
-    columns = ("name", "title", "task", "family")
-    methods = [{name: getattr(each, name) for name in columns} for each in known.METHODS.values()]
+    experiments = [
+        {name: getattr(each, name) for name in ("name", "title", "task", "base")}
+        | {"trials": each.trial_count}
+        for each in CATALOGUE.values()
+    ]
+    about = ("name", "title", "task", "family")
+    methods = [{name: getattr(each, name) for name in about} for each in known.METHODS.values()]
     if as_json:
         listed = {"experiments": experiments, "families": families, "methods": methods}
         print_json(listed | {"method_families": groups})
         return
-    rows = [(each["name"], each["task"], each["title"]) for each in experiments]
-    rows += [(name, "", f"{len(members)} experiments at once") for name, members in families.items()]
-    print_table("experiment", "task", "what", rows=rows)
+    rows: list[tuple[str, ...]] = [
+        (each.indented, each.task, str(each.trial_count), each.summary) for each in CATALOGUE.values()
+    ]
+    rows += [(name, "", "", f"{len(members)} experiments at once") for name, members in families.items()]
+    print_table("experiment", "task", "trials", "what", rows=rows)
     ways = [tuple(each[name] for name in ("name", "task", "family", "title")) for each in methods]
     ways += [(name, "", "", f"{len(members)} methods at once") for name, members in groups.items()]
     print_table("method", "task", "family", "what", rows=ways)

@@ -72,7 +72,7 @@ LearningRate = Annotated[Number, _loss("--learning-rate", "The optimiser's rate,
 BatchSize = Annotated[Count, _loss("--batch-size", "Samples in each step.", "N")]
 Alpha = Annotated[Number, _loss("--alpha", "Weight of the group sparsity, 0 or more.", "X")]
 DepthWeights = Annotated[
-    Text, _loss("--depth-weights", "layer-wise (sparsity fades with depth) or constant.", "RULE")
+    Text, _loss("--depth-weights", "layer-wise (sparsity fades with depth), late or constant.", "RULE")
 ]
 Accept = Annotated[Number, _loss("--accept", "Accept this share of known samples, such as 0.95.", "SHARE")]
 Sd = Annotated[Number, _loss("--sd", "The paper's threshold: mean score less K standard deviations.", "K")]
@@ -115,7 +115,7 @@ def train(  # noqa: PLR0913 - a parameter for each option
     it in MODEL.
     """
     options.one_of("channels", channels, ("grey", "rgb"))
-    options.one_of("depth weights", depth_weights, ("layer-wise", "constant"))
+    options.one_of("depth weights", depth_weights, ("layer-wise", "late", "constant"))
     options.one_of("head", head, ("cosine", "linear"))
     chosen = (options.names(known), options.names(novel))
     options.exclude(

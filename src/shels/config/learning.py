@@ -40,6 +40,8 @@ class Penalty(Checked, kind="penalty"):
     """A unit is unused up to this share of its layer's greatest importance."""
     grow: CountOrZero = 0
     """Units added to the last hidden layer before a class is taken in."""
+    merging: Literal["average", "sum"] = "average"
+    """How importance goes on with a class: the mean over all samples, or means added up (authors' code)."""
     zeroed: Literal["held", "once", "never"] = "held"
     """Weights from unused to used units: held at 0 while a class is learned, or set to 0 at its beginning and
     free from then on (authors' code), or left as they are."""

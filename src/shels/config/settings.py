@@ -31,7 +31,16 @@ KINDS: dict[str, dict[str, Any]] = {
     "accommodation": {each.kind: each for each in get_args(Accommodation)},
 }
 """What a choice can be, by the `kind` that plain data call it by."""
-_LATER = {"detector": OWN, "zeroed": "held", "trains": "at every class"}
+_LATER = {
+    "detector": OWN,
+    "keep": "best",
+    "validation": "held-out",
+    "calibrated_on": "training",
+    "new_class": "own score",
+    "merging": "average",
+    "zeroed": "held",
+    "trains": "at every class",
+}
 """Settings that came later, left out of plain data where nothing was chosen: what was stored stays valid."""
 _PARTS: dict[str, Any] = {"network": NetworkSettings, "training": TrainingSettings}
 

@@ -105,10 +105,15 @@ class TrainingSettings(Checked):
     """Validations without improvement before training stops early; None never stops early."""
     alpha: NotNegative = 1e-3
     """Weight of the group sparsity."""
-    depth_weights: Literal["layer-wise", "constant"] = "layer-wise"
-    """μ: less sparsity with depth, or the same in every layer."""
+    depth_weights: Literal["layer-wise", "late", "constant"] = "layer-wise"
+    """μ: less sparsity with depth, counted from the first layer or (authors' code) from the second, or the
+    same in every layer."""
     validation_share: Annotated[float, number(0, 0.9, over=True)] = 0.12
     """Share of each class held out of training, to select the model and to calibrate thresholds."""
+    keep: Literal["best", "last"] = "best"
+    """Which weights count: those of the lowest loss on validation data, or the last."""
+    validation: Literal["held-out", "trained"] = "held-out"
+    """Whether what is held out stays out of training, or is trained on as well (authors' code)."""
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -120,6 +125,10 @@ class MeanMinusSd(Checked, kind="mean-minus-sd"):
     """The paper's rule: a class's mean score less `k` standard deviations, over its training samples."""
 
     k: NotNegative = 1.0
+    calibrated_on: Literal["training", "held-out"] = "training"
+    """Samples that thresholds of SHELS's score are set on; the paper's are training samples."""
+    new_class: Literal["own score", "all scores"] = "own score"
+    """What a new class's threshold is set on: its samples' scores on it, or (authors' code) on all."""
 
 
 class AcceptShare(Checked, kind="accept-share"):

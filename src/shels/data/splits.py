@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from shels import runtime
+from shels.config import TrainingSettings
 from shels.data.samples import DataSet, Label, Samples
 from shels.errors import SettingsError, unknown_name
 
@@ -72,6 +73,36 @@ def hold_out_labels(labels: Tensor, groups: Tensor | None, share: float, seed: i
         members = (labels == position).nonzero()[:, 0]
         held[members] = _held_of_class(members if groups is None else groups[members], share, draws)
     return (~held).nonzero()[:, 0], held.nonzero()[:, 0]
+
+
+def training_split(
+    labels: Tensor, groups: Tensor | None, settings: TrainingSettings, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Return positions to train on and to validate on, as settings of a training have it.
+
+    Disjoint, as by `hold_out`, unless what is held out is to be trained on as well.
+    """
+    training, held = hold_out_labels(labels, groups, settings.validation_share, seed)
+    return (torch.arange(len(labels)) if settings.validation == "trained" else training), held
+
+
+def whole_groups(labels: Tensor, groups: Tensor | None, share: float, seed: int) -> Tensor:
+    """Return the positions of whole groups, drawn from all classes, that are nearest to a share of all.
+
+    A group is one of a class: groups of two classes are two. Without groups each sample is one. Sorted, (n,).
+
+    >>> whole_groups(torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([7, 7, 8, 7, 7, 7]), 0.5, seed=0).tolist()
+    [3, 4, 5]
+    """
+    if not 0 < share < 1:
+        raise SettingsError(f"the share must lie between 0 and 1, got {share}")
+    own = torch.arange(len(labels)) if groups is None else groups.cpu()
+    pairs = torch.stack([labels.cpu(), own])
+    _, member_of, sizes = torch.unique(pairs, dim=1, return_inverse=True, return_counts=True)
+    order = torch.randperm(len(sizes), generator=runtime.generator(seed, "whole-groups"))
+    reached = sizes[order].cumsum(0)
+    count = int((reached - round(share * len(labels))).abs().argmin()) + 1
+    return torch.isin(member_of, order[:count]).nonzero()[:, 0]
 
 
 def draw_classes(classes: Sequence[Label], known_count: int, seed: int) -> ClassSplit:

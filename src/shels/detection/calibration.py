@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from shels.config import ThresholdRule
-from shels.detection.rules import enough_for, threshold, warn_of_few
+from shels.detection.rules import enough_for, on_held_out, threshold, warn_of_few
 from shels.errors import DataError, TrainingError
 
 if TYPE_CHECKING:
@@ -68,10 +68,13 @@ class Calibration:
         pairs = zip(own, compared, strict=True)
         return cls(torch.stack([threshold(rule, *pair) for pair in pairs]), padded(compared))
 
-    def with_class(self, rule: ThresholdRule, scores: Tensor) -> Calibration:
-        """Keep the old thresholds and set one more, by scores (n,) of the new class."""
+    def with_class(self, rule: ThresholdRule, scores: Tensor, own: Tensor | None = None) -> Calibration:
+        """Keep the old thresholds and set one more, by scores (n,) of the new class.
+
+        own: what the rule takes instead, where it takes other scores than new samples are compared with.
+        """
         warn_of_few(len(scores), rule)
-        limits = torch.cat([self.thresholds, threshold(rule, scores, scores)[None]])
+        limits = torch.cat([self.thresholds, threshold(rule, scores if own is None else own, scores)[None]])
         return Calibration(limits, padded([*self.by_class, scores]))
 
     def without(self, position: int) -> Calibration:
@@ -164,9 +167,9 @@ class Policy(NamedTuple):
 def _training_first(
     rule: ThresholdRule, training: Callable[[], Scores], right: Scores, assigned: Scores
 ) -> tuple[Scores, Scores]:
-    del right
     own = training()
-    return own, borrowed(own, assigned, enough_for(rule))
+    compared = borrowed(own, assigned, enough_for(rule))
+    return (borrowed(own, right, _FEW) if on_held_out(rule) else own), compared
 
 
 def _relative_to_means(old: Scores, few: Tensor) -> Tensor:

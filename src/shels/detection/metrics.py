@@ -18,12 +18,13 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Measure:
-    """What a figure of a trial or an evaluation is called and means; every value is a fraction 0-1.
+    """What a figure of a trial or an evaluation is called and means: a fraction 0-1, unless it counts.
 
     key: its name in records and files. heading: over a column; title: in a row of its own; meaning: one line.
     learning: heading and title where classes are learned one by one, if they differ there.
-    percent: whether people see it in per cent. higher_is_better: else the lowest is best.
-    in_detection, in_learning: whether the overview tables of such experiments show it.
+    percent: whether people see it in per cent. counts: whether it is no fraction but a number of things.
+    higher_is_better: else the lowest is best.
+    in_detection, in_learning, in_open_world: whether the overview tables of such experiments show it.
     """
 
     key: str
@@ -32,9 +33,11 @@ class Measure:
     meaning: str
     learning: tuple[str, str] = ("", "")
     percent: bool = True
+    counts: bool = False
     higher_is_better: bool = True
     in_detection: bool = False
     in_learning: bool = False
+    in_open_world: bool = False
 
     def heading_in(self, *, learning: bool) -> str:
         """Name the column of a detection or of a learning experiment.
@@ -59,6 +62,7 @@ MEASURES: dict[str, Measure] = {
             "right class, were nothing ever rejected",
             learning=("final", "final accuracy"),
             in_learning=True,
+            in_open_world=True,
         ),
         Measure(
             "acceptance",
@@ -91,6 +95,7 @@ MEASURES: dict[str, Measure] = {
             learning=("with rejection", "accuracy with rejection"),
             in_detection=True,
             in_learning=True,
+            in_open_world=True,
         ),
         Measure(
             "novel_accuracy",
@@ -135,10 +140,67 @@ MEASURES: dict[str, Measure] = {
             percent=False,
         ),
         Measure(
+            "exclusivity_by_firing",
+            "exclusivity by firing",
+            "exclusivity by firing",
+            "the same where a feature stands for every class that it fires on, whatever its weight",
+            percent=False,
+        ),
+        Measure(
+            "novel_accuracy_by_class",
+            "novel by class",
+            "novel accuracy by class",
+            "novel samples rejected, each class counted alike",
+        ),
+        Measure(
             "held_out_acceptance",
             "held-out accepted",
             "held out acceptance",
             "held-out samples of known classes accepted",
+        ),
+        Measure(
+            "found_share",
+            "found",
+            "novel classes found",
+            "novel classes that an agent took in",
+            in_open_world=True,
+        ),
+        Measure(
+            "batches_to_detection",
+            "batches",
+            "batches until detection",
+            "batches with a novel class until it was taken in, mean over the novel classes; 1 is at first "
+            "sight, and a class never taken in counts as one batch more than showed it",
+            percent=False,
+            counts=True,
+            higher_is_better=False,
+            in_open_world=True,
+        ),
+        Measure(
+            "false_alarms_per_1000",
+            "alarms per 1,000",
+            "false alarms per 1,000 known samples",
+            "alarms on batches of known classes alone, for each 1,000 samples in such batches",
+            percent=False,
+            counts=True,
+            higher_is_better=False,
+            in_open_world=True,
+        ),
+        Measure(
+            "false_alarm_share",
+            "known as novel",
+            "known samples judged novel",
+            "samples that an agent met of classes that it knew then, and judged novel",
+            higher_is_better=False,
+            in_open_world=True,
+        ),
+        Measure(
+            "ami",
+            "AMI",
+            "adjusted mutual information",
+            "of true class and class named in the end, over test samples of the novel classes; 0 is chance",
+            percent=False,
+            in_open_world=True,
         ),
     )
 }
@@ -240,6 +302,21 @@ def _reversed(accepted: Array) -> Array:
 def _precision(found: Array, wrong: Array) -> float:
     """Return the average precision, over steps of recall, as more and more samples are taken."""
     return float((np.diff(found, prepend=0) * found / (found + wrong)).sum() / found[-1])
+
+
+def adjusted_mutual_information(truth: Sequence[Label], named: Sequence[Label]) -> float:
+    """Tell how far the names given to samples divide them as their true classes do, whatever the names are.
+
+    1: exactly so; 0: as chance would (Vinh, Epps, Bailey, JMLR 2010; the arithmetic mean of the entropies).
+
+    >>> adjusted_mutual_information([3, 3, 8, 8], ["a", "a", "b", "b"])
+    1.0
+    """
+    from sklearn.metrics import adjusted_mutual_info_score  # noqa: PLC0415
+
+    places = [{name: place for place, name in enumerate(dict.fromkeys(each))} for each in (truth, named)]
+    true, given = ([place[name] for name in each] for place, each in zip(places, (truth, named), strict=True))
+    return float(adjusted_mutual_info_score(true, given))
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:

@@ -78,6 +78,16 @@ def threshold(rule: ThresholdRule, own: Tensor, calibration: Tensor) -> Tensor:
     return rule_of(rule).threshold(rule, own, calibration)
 
 
+def on_held_out(rule: ThresholdRule) -> bool:
+    """Tell whether a rule on a class's own scores wants those of held-out samples, whatever the detector."""
+    return isinstance(rule, MeanMinusSd) and rule.calibrated_on == "held-out"
+
+
+def on_all_scores(rule: ThresholdRule) -> bool:
+    """Tell whether a new class's threshold is set on what its samples score on every class."""
+    return isinstance(rule, MeanMinusSd) and rule.new_class == "all scores"
+
+
 def enough_for(rule: ThresholdRule) -> int:
     """Count the scores of its own that a class needs: the lowest of 19 marks 1 in 20, of 99 1 in 100.
 

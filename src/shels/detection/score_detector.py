@@ -19,7 +19,7 @@ from shels.detection.calibration import Calibration, Verdicts
 from shels.detection.head import Head
 from shels.detection.metrics import class_means
 from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass, StoredParts
-from shels.detection.rules import enough_for, threshold
+from shels.detection.rules import enough_for, on_all_scores, on_held_out, threshold
 from shels.detection.score import Score
 from shels.errors import AccommodationError, DataError
 from shels.model.networks import Views
@@ -114,7 +114,8 @@ class ScoreDetector(Detector):
         if len(chosen) < enough_for(self.rule):
             chosen = self._policy.later(old.by_class, chosen)
         known = None if self.known is None else self.known.with_class(new.held_out)
-        return replace(grown, known=known, calibration=old.with_class(self.rule, chosen))
+        every = _of_its_own(named, named, named.shape[1] - 1).flatten() if on_all_scores(self.rule) else None
+        return replace(grown, known=known, calibration=old.with_class(self.rule, chosen, every))
 
     def _anew(self, new: LearnedClass, stored: Labelled, held_out: Views) -> ScoreDetector:
         """Begin anew beside a network that was trained again, on samples of all classes that were stored.
@@ -179,7 +180,8 @@ class ScoreDetector(Detector):
     @property
     def thresholds_are_of(self) -> str:
         """Which scores a rule on a class's own scores takes, in words."""
-        return "training score" if self._policy is thresholding.PAPER else "score over held-out samples"
+        training = self._policy is thresholding.PAPER and not on_held_out(self.rule)
+        return "training score" if training else "score over held-out samples"
 
     @property
     def _policy(self) -> thresholding.Policy:

@@ -15,8 +15,9 @@ from shels import __version__, runtime
 from shels.errors import ShelsError
 from shels.experiments.features import Features
 from shels.experiments.incremental import TrainedTrial, by_method, learn_classes
-from shels.experiments.measuring import Figures, measure
+from shels.experiments.measuring import Figures, Measured, measure
 from shels.experiments.methods import METHODS, Task, initial_training
+from shels.experiments.open_world import run_agents
 from shels.experiments.preparing import Loaded, Source, Training, groups, training_key
 from shels.experiments.records import Records
 from shels.experiments.trials import Trial, TrialResult
@@ -199,7 +200,8 @@ def _measured(stack: Sequence[Training], data: Loaded, clock: Clock) -> dict[str
     """Return the figures of every trial; a stack whose features do not fit into memory is split."""
     try:
         precision = loop.PRECISIONS[stack[0].trials[0].precision]
-        return measure(stack, data.known, data.sets, data.tests, precision, clock.lap)
+        images = Measured(data.sets, data.tests, data.trains)
+        return measure(stack, images, precision, clock.lap)
     except torch.OutOfMemoryError:
         if len(stack) == 1:
             raise
@@ -208,22 +210,27 @@ def _measured(stack: Sequence[Training], data: Loaded, clock: Clock) -> dict[str
     return _measured(stack[:half], data, clock) | _measured(stack[half:], data, clock)
 
 
+_LATER_TASKS = {"learning": (learn_classes, "learning class by class"), "open-world": (run_agents, "agent")}
+"""What goes on after the first training, and what its time is called, by task."""
+
+
 def _learn(trained: _Trained) -> Iterator[Advance]:
     """Let the other trials learn class by class, one method after another, each recorded when it is done.
 
     Trials that do not fit into memory together are parted.
     """
-    waiting = by_method(trained.with_task("learning"))
+    waiting = by_method([*trained.with_task("learning"), *trained.with_task("open-world")])
     done, every = 0, sum(map(len, waiting))
     features = _features(trained) if waiting else None
     while waiting and features:
         group, clock = waiting.pop(0), Clock()
+        go_on, stage = _LATER_TASKS[METHODS[group[0].trial.method].task]
 
         def advance(share: float, before: int = done, size: int = len(group)) -> Advance:
             return Advance("learning", trained.trials, (before + share * size) / every)
 
         try:
-            figures = yield from mapped(learn_classes(group, features), advance)
+            figures = yield from mapped(go_on(group, features), advance)
         except (ShelsError, torch.OutOfMemoryError) as error:
             if isinstance(error, torch.OutOfMemoryError) and len(group) > 1:
                 half = len(group) // 2
@@ -231,7 +238,7 @@ def _learn(trained: _Trained) -> Iterator[Advance]:
                 continue
             yield Advance("failed", tuple(trial for trial, _, _ in group), message=_reason(error))
         else:
-            clock.lap("learning class by class")
+            clock.lap(stage)
             yield from trained.recorded(group, figures, clock, (done + len(group)) / every)
         done += len(group)
 
@@ -275,18 +282,10 @@ def _result(
     checks = [vars(check) for check in fit.checks]
     details = measured.details | {"checks": checks, "best_epoch": fit.best.epoch, "stages": dict(stages)}
     details |= {"stacked": fit.together, "precision": "TF32" if tf32 else trial.precision}
-    seconds, place = sum(stages.values()), _device_name(device)
+    seconds, place = sum(stages.values()), runtime.device_name(device)
     return TrialResult(trial, measured.metrics, seconds, place, versions(), details)
 
 
 def versions() -> dict[str, str]:
     """Return the versions that a result depends on."""
     return {"shels": __version__, "torch": torch.__version__, "python": platform.python_version()}
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    name = platform.processor() or platform.machine()
-    threads = torch.get_num_threads()
-    return f"{name} CPU, {threads} thread{'s' * (threads > 1)}"

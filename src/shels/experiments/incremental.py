@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -39,6 +39,12 @@ class TrainedTrial(NamedTuple):
     fit: Fit
 
 
+class Ending(Protocol):
+    """A trial on its way that may come to an end. error: why it could not go on."""
+
+    error: ShelsError | None
+
+
 def by_method(work: Sequence[TrainedTrial]) -> list[list[TrainedTrial]]:
     """Return trials in groups that take classes in by the same method, to be run together."""
     groups: dict[Hashable, list[TrainedTrial]] = {}
@@ -55,18 +61,18 @@ def learn_classes(
 
     Returns the figures of each trial by its key, or why it has none.
     """
-    with _quiet():
+    with quiet():
         trials = _begun(group, features)
     steps = max(len(each.trial.novel) for each in trials)
     for step in range(steps):
-        with _quiet():
+        with quiet():
             _take_in([each for each in trials if not each.error and each.coming], features)
         yield (step + 1) / steps
     return {each.trial.key: each.error or _figures(each) for each in trials}
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Leave out what a learner would warn a person of: few samples, a new class like a known one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -118,7 +124,7 @@ def _evaluate(trials: Sequence[IncrementalTrial], features: Features, seconds: f
     networks, places = [each.learner.network for each in trials], [each.test_rows().places for each in trials]
     views = features.of("test", networks, places, trials[0].learner.preparation)
     for each, mine in zip(trials, views, strict=True):
-        with _failing(each) if each.stages else nullcontext():  # at first all begin, or none
+        with failing(each) if each.stages else nullcontext():  # at first all begin, or none
             each.evaluate(mine, seconds)
 
 
@@ -128,7 +134,7 @@ def _take_in(trials: Sequence[IncrementalTrial], features: Features) -> None:
     ready = [each for each in trials if not _waits(each)]
     for each in trials:
         if _waits(each):
-            with _failing(each):
+            with failing(each):
                 each.keep_for_later()
     networks = [each.learner.network for each in ready]
     places = [features.known.train.places(each.coming)[0] for each in ready]
@@ -140,7 +146,7 @@ def _take_in(trials: Sequence[IncrementalTrial], features: Features) -> None:
         pairs = [(one, request) for one, request in zip(waiting, requests, strict=True) if request]
         waiting = [one for one, _ in pairs]
         watched = [each.watch(request, features.inputs["test"]) for (each, _), request in pairs]
-        fits = _trained(watched, trials[0].trial.precision)
+        fits = train_together(watched, trials[0].trial.precision)
         for (each, _), fit in zip(waiting, fits, strict=True):
             each.fit = fit
     for each in trials:
@@ -161,7 +167,7 @@ def _next_request(
 ) -> TrainingRequest | None:
     """Send a learner how its training went, and return the next that it asks for; None where it is done."""
     fit = trial.fit
-    with _failing(trial):
+    with failing(trial):
         try:
             if fit is not None and fit.error is not None:
                 return steps.throw(fit.error)
@@ -172,7 +178,7 @@ def _next_request(
 
 
 @contextmanager
-def _failing(trial: IncrementalTrial) -> Iterator[None]:
+def failing(trial: Ending) -> Iterator[None]:
     """Let a trial that cannot go on end alone."""
     try:
         yield
@@ -182,7 +188,7 @@ def _failing(trial: IncrementalTrial) -> Iterator[None]:
         trial.error = AccommodationError(f"the class could not be taken in: {error}")
 
 
-def _trained(requests: Sequence[TrainingRequest], precision: Precision) -> list[Fit]:
+def train_together(requests: Sequence[TrainingRequest], precision: Precision) -> list[Fit]:
     """Run trainings, those that are alike together, and return how each went, in the order given."""
     out: dict[int, Fit] = {}
     alike: dict[Hashable, list[int]] = {}

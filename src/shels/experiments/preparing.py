@@ -15,9 +15,9 @@ from torch import Tensor
 from shels.config import TrainingSettings, to_dict
 from shels.data.preparation import prepare_for
 from shels.data.samples import DataSet
-from shels.data.splits import hold_out_labels
+from shels.data.splits import training_split
 from shels.errors import DataError, ShelsError
-from shels.experiments.methods import initial_training
+from shels.experiments.methods import initial_training, taught_classes
 from shels.experiments.trials import Trial
 from shels.model.networks import Network, build
 from shels.training import Rows, TrialData, planned
@@ -41,7 +41,7 @@ def training_key(trial: Trial) -> str:
     """Return a digest of all that decides the network that a trial trains."""
     settings = [to_dict(trial.settings.network), to_dict(trial.settings.training), trial.precision]
     key = initial_training(trial.method, trial.settings).key
-    what = [trial.known_data, list(trial.known), trial.seed, key[0] if len(key) == 1 else key]
+    what = [trial.known_data, list(taught_classes(trial)), trial.seed, key[0] if len(key) == 1 else key]
     text = json.dumps([*what, settings], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
@@ -57,7 +57,7 @@ def groups(trials: Sequence[Trial]) -> list[list[list[Trial]]]:
         first = initial_training(trial.method, trial.settings)
         stacked = replace(training, alpha=0.0, depth_weights="constant") if first.own_sparsity else training
         alike = (trial.known_data, network, stacked, trial.precision, first.key)
-        same = (trial.seed, trial.known, training)
+        same = (trial.seed, taught_classes(trial), training)
         out.setdefault(alike, {}).setdefault(same, []).append(trial)
     return [list(trainings.values()) for trainings in out.values()]
 
@@ -67,13 +67,13 @@ def prepared(trials: Sequence[Trial], known: DataSet, inputs: Tensor, device: to
 
     inputs: the known data set's training inputs, where the network will compute; all trainings share them.
     """
-    trial, settings = trials[0], trials[0].settings
-    index, labels = known.train.places(trial.known)
+    trial, settings, classes = trials[0], trials[0].settings, taught_classes(trials[0])
+    index, labels = known.train.places(classes)
     groups = None if known.train.groups is None else known.train.groups[index]
-    parts = hold_out_labels(labels, groups, settings.training.validation_share, trial.seed)
+    parts = training_split(labels, groups, settings.training, trial.seed)
     like = known.train.inputs[index[parts[0]]] if known.train.inputs.ndim == 2 else known.train.inputs[:1]
     preparation = prepare_for(like, settings.network).to(device)
-    network = build(settings.network, preparation.shape, len(trial.known), trial.seed).to(device)
+    network = build(settings.network, preparation.shape, len(classes), trial.seed).to(device)
     training, validation = (Rows(index[part], labels[part]) for part in parts)
     data = TrialData(inputs, training, validation, preparation)
     return Training(trials, network, data, settings.training, trial.seed)
@@ -82,9 +82,9 @@ def prepared(trials: Sequence[Trial], known: DataSet, inputs: Tensor, device: to
 class Loaded:
     """A group of trials with its data, ready to train.
 
-    known: the set of the known classes. sets: all sets by name. tests: their test inputs, where networks
-    compute. refused: trials whose own classes or novel data cannot be had, each with the reason. seconds:
-    what loading took for each training.
+    known: the set of the known classes. sets: all sets by name. tests, trains: their test inputs, and the
+    training inputs of those that need them, where networks compute. refused: trials whose own classes or
+    novel data cannot be had, each with the reason. seconds: what loading took for each training.
     """
 
     def __init__(self, group: Sequence[Sequence[Trial]], source: Source, device: torch.device) -> None:
@@ -95,6 +95,7 @@ class Loaded:
         self.tests = {group[0][0].known_data: self.known.test.inputs.to(device)}
         self.refused: list[tuple[Trial, str]] = []
         inputs = self.known.train.inputs.to(device)
+        self.trains = {group[0][0].known_data: inputs}
         good = [[trial for trial in training if self._usable(trial)] for training in group]
         self.trainings = [prepared(training, self.known, inputs, device) for training in good if training]
         self.seconds = (time.perf_counter() - began) / max(1, len(self.trainings))
@@ -106,11 +107,14 @@ class Loaded:
                 novel = self.source(trial.novel_data, self.size)
                 self.sets[trial.novel_data] = novel
                 self.tests[trial.novel_data] = novel.test.inputs.to(self.device)
+            if trial.measured_on != "test" and trial.novel_data not in self.trains:
+                self.trains[trial.novel_data] = self.sets[trial.novel_data].train.inputs.to(self.device)
             self.sets[trial.novel_data].test.places(trial.novel)
-            self.known.test.places(trial.known)
-            _, labels = self.known.train.places(trial.known)
-            counts = labels.bincount(minlength=len(trial.known)).tolist()
-            for name, count in zip(trial.known, counts, strict=True):
+            classes = taught_classes(trial)
+            self.known.test.places(classes)
+            _, labels = self.known.train.places(classes)
+            counts = labels.bincount(minlength=len(classes)).tolist()
+            for name, count in zip(classes, counts, strict=True):
                 if count < 2:  # some to train on, and some to hold out
                     few = f"class {name!r} has {count} samples, and needs 2 or more"
                     raise DataError(f"{self.known.train.origin}: {few}")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from shels.experiments.trials import MEASURES
+from shels.experiments.variant import base_name
 
 TRIALS = 10
 """How many trials stand behind every published figure."""
@@ -126,11 +127,17 @@ _NOTES = {
 _SWAPPED = "Table 9 prints the AUROC of the two methods in each other's column"
 
 
+AS_PUBLISHED = {"within/gtsrb": "within/gtsrb@trained-images"}
+"""The variant in whose setting a published row was made, where that is not the setting of the experiment."""
+
+
 def published(experiment: str, method: str, measure: str) -> Published | None:
     """Return what the paper published for an experiment, a method and a measure; None where nothing.
 
-    measure: one of MEASURES; for "within/fmnist" and "exclusivity", the same networks, also "exclusivity".
+    A variant (`NAME@variant`) is set beside the figures of the experiment that it is of. measure: one of
+    MEASURES; for "within/fmnist" and "exclusivity", the same networks, also "exclusivity".
     """
+    experiment = base_name(experiment)
     if experiment in ("within/fmnist", "exclusivity") and measure == "exclusivity":
         return _exclusivity(method)
     row = _TABLES.get(experiment, {}).get(method)

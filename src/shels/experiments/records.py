@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 from typing import NoReturn, TypeAlias
@@ -16,16 +17,17 @@ from shels.errors import DataError, MissingDataError
 from shels.experiments.trials import Trial, TrialResult
 from shels.files import check_writable, locked, require_regular, unharmed
 
-_Stamp: TypeAlias = tuple[int, int, int]  # inode, size, time of change: what tells that a file is the same
+_Stamp: TypeAlias = tuple[tuple[str, int, int, int], ...]  # name, inode, size, time of change of each file
 
 _IN_USE = "another run is writing its results there; wait until it ends, or name another directory"
 
 
 class Records:
-    """The results that a directory keeps in `trials.jsonl`.
+    """The results that a directory keeps: those of its runs in `trials.jsonl`, and those packed before.
 
-    Reading needs no lock. `append` takes it for itself; a run holds it throughout, by `held`, so that no
-    other run does the same trials. What was read is remembered until the file changes.
+    Packed ones (see `packing`) lie in other files, `within.jsonl` and so on, and are only read. Reading needs
+    no lock. `append` takes it for itself; a run holds it throughout, by `held`, so that no other run does the
+    same trials. What was read is remembered until a file changes.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -35,24 +37,44 @@ class Records:
         self._read: tuple[_Stamp, dict[str, TrialResult]] | None = None
 
     def results(self) -> list[TrialResult]:
-        """Return all results in the order of writing; of a trial that was written twice, the last.
+        """Return all results in the order of writing, packed ones first; of a trial with several, the last.
 
         A last line that was cut off is left out. A damaged line before it is left out with a warning.
         """
-        if not self.path.exists():
+        if not self.any():
             raise MissingDataError(
                 f"{self.directory} holds no results of trials (no {self.path.name}); "
                 f"`shels reproduce EXPERIMENT --out {self.directory}` makes them"
             )
         return list(self._by_key().values())
 
+    def any(self) -> bool:
+        """Whether there is a file with results."""
+        return bool(self._files())
+
+    def packed(self) -> list[TrialResult]:
+        """Return the packed results alone, whatever was run here since; none is an error."""
+        found = {key: each for path in self._packed_files() for key, each in _found(path).items()}
+        if not found:
+            raise MissingDataError(
+                f"{self.directory} holds no packed results; `shels report DIR --pack {self.directory}` packs "
+                "those of runs"
+            )
+        return list(found.values())
+
     def find(self, trial: Trial) -> TrialResult | None:
-        """Return the result of this very trial, or None: not run yet, or run with other settings."""
-        return self._by_key().get(trial.key) if self.path.exists() else None
+        """Return the result of this very trial, or None: not run yet, or run with other settings.
+
+        A packed result knows of a file of weights no more than its name.
+        """
+        if not self.any():
+            return None
+        known = self._by_key()
+        return known.get(trial.key) or known.get(without_folder(trial).key)
 
     def append(self, result: TrialResult) -> None:
         """Add a result, on disk when this returns; where it cannot be written whole, nothing is."""
-        line = _line(result)
+        line = record_line(result)
         again = _parsed(line)  # refuses what could not be read back
         with self.held(), unharmed(self.path, "the results in it are"):
             known = self._remembered()
@@ -80,41 +102,61 @@ class Records:
             finally:
                 self._locked = False
 
+    def _packed_files(self) -> list[Path]:
+        return sorted(path for path in self.directory.glob("[!.]*.jsonl") if path != self.path)
+
+    def _files(self) -> list[Path]:
+        """List the files with results, that of runs last, so that a result of theirs counts."""
+        return [*self._packed_files(), *([self.path] if self.path.exists() else [])]
+
     def _stamp(self) -> _Stamp:
-        state = self.path.stat()
-        return state.st_ino, state.st_size, state.st_mtime_ns
+        states = [(path.name, path.stat()) for path in self._files()]
+        return tuple((name, state.st_ino, state.st_size, state.st_mtime_ns) for name, state in states)
 
     def _remembered(self) -> dict[str, TrialResult] | None:
-        """Return what was read before, or None where nothing was, or the file has changed since."""
-        if self._read is None or not self.path.exists() or self._read[0] != self._stamp():
+        """Return what was read before, or None where nothing was, or a file has changed since."""
+        if self._read is None or self._read[0] != self._stamp():
             return None
         return self._read[1]
 
     def _by_key(self) -> dict[str, TrialResult]:
         known = self._remembered()
         if known is None:
-            require_regular(self.path, DataError)
-            try:
-                stamp, content = self._stamp(), self.path.read_bytes()
-            except OSError as error:
-                raise DataError(f"{self.path} cannot be read ({error.strerror or error})") from error
-            known = self._found(content)
+            stamp, known = self._stamp(), {}
+            for path in self._files():
+                for result in _found(path).values():
+                    _keep(known, result)
             self._read = stamp, known
         return known
 
-    def _found(self, content: bytes) -> dict[str, TrialResult]:
-        found: dict[str, TrialResult] = {}
-        *lines, last = content.split(b"\n")
-        for number, line in enumerate(lines, start=1):
-            try:
-                if line.strip():
-                    _keep(found, _parsed(line))
-            except DataError as error:
-                warnings.warn(f"{self.path}, line {number} is left out: {error}", stacklevel=4)
-        with suppress(DataError):  # cut off, or being written at this moment
-            if last:
-                _keep(found, _parsed(last))
-        return found
+
+def without_folder(trial: Trial) -> Trial:
+    """Return a trial whose file of pretrained weights, if any, is called by its name, wherever it lies."""
+    network = trial.settings.network
+    if network.weights is None:
+        return trial
+    named = replace(network, weights=Path(network.weights).name)
+    return replace(trial, settings=replace(trial.settings, network=named))
+
+
+def _found(path: Path) -> dict[str, TrialResult]:
+    """Read the results in a file by their keys, in order; damaged lines are left out with a warning."""
+    require_regular(path, DataError)
+    try:
+        *lines, last = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
+    found: dict[str, TrialResult] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            if line.strip():
+                _keep(found, _parsed(line))
+        except DataError as error:
+            warnings.warn(f"{path}, line {number} is left out: {error}", stacklevel=4)
+    with suppress(DataError):  # cut off, or being written at this moment
+        if last:
+            _keep(found, _parsed(last))
+    return found
 
 
 def _keep(results: dict[str, TrialResult], result: TrialResult) -> None:
@@ -123,9 +165,11 @@ def _keep(results: dict[str, TrialResult], result: TrialResult) -> None:
     results[result.trial.key] = result
 
 
-def _line(result: TrialResult) -> bytes:
+def record_line(result: TrialResult, *, dense: bool = False) -> bytes:
+    """Write a result as a line of a log. dense: without spaces."""
+    separators = (",", ":") if dense else None
     try:
-        return json.dumps(result.record(), allow_nan=False).encode() + b"\n"
+        return json.dumps(result.record(), allow_nan=False, separators=separators).encode() + b"\n"
     except (TypeError, ValueError) as error:
         name = f"{result.trial.experiment}, {result.trial.method}, seed {result.trial.seed}"
         raise DataError(f"the result of {name} cannot be written as JSON: {error}") from error

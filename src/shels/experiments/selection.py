@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +27,18 @@ class Selection:
     trials: list[Trial]
     notes: list[str]
 
+    def without(self, keys: Collection[str]) -> Selection:
+        """Return the selection without the trials of these keys."""
+        return replace(self, trials=[trial for trial in self.trials if trial.key not in keys])
+
 
 def select_trials(
-    names: Sequence[str], methods: Sequence[str] | None, count: int, changes: dict[str, Any]
+    names: Sequence[str], methods: Sequence[str] | None, count: int | None, changes: dict[str, Any]
 ) -> Selection:
     """Select the trials 0 to count - 1 of some experiments by some methods, each by name or by family.
 
-    methods: None for our own: SHELS's detection, and our ways to learn classes.
+    methods: None for those that each experiment is about; one that does not say is run with our own: SHELS's
+    detection, and our ways to learn classes. count: None for each experiment's own number of trials.
 
     >>> chosen = select_trials(["within/digits"], ["shels", "ewc"], 3, {})
     >>> [trial.seed for trial in chosen.trials], chosen.notes
@@ -42,9 +47,12 @@ def select_trials(
     if not names:
         raise SettingsError("name an experiment, such as within/fmnist; --list shows them all")
     experiments, chosen = find_experiments(names), _separate(methods)
-    own = [METHODS["shels"], *(each for each in FAMILIES["own"] if each.task == "learning")]
-    pairs = _paired(experiments, own if chosen is None else find_methods(chosen), names)
-    trials = [each.trials(method, count, **changes) for each, fitting in pairs for method in fitting]
+    pairs = _paired(experiments, None if chosen is None else find_methods(chosen), names)
+    trials = [
+        each.trials(method, each.trial_count if count is None else count, **changes)
+        for each, fitting in pairs
+        for method in fitting
+    ]
     return Selection([trial for some in trials for trial in some], _left_out(pairs, chosen or ()))
 
 
@@ -59,23 +67,68 @@ def named_data(data_dir: Path | None) -> Source:
 
 def check_data(trials: Sequence[Trial], data_dir: Path | None) -> None:
     """Raise unless the data of these trials are here and whole, before anything is trained."""
-    needed = {name for trial in trials for name in (trial.known_data, trial.novel_data)}
-    sets = [each for each in sources.listing(data_dir) if each.name in needed] if needed else []
+    sets = _needed(trials, data_dir)
     for each in sets:
         if each.problem:
             raise DataError(each.problem)
     absent = [each.name for each in sets if not each.present]
     if absent:
-        fetch = ", ".join(f"`shels data download {name}`" for name in absent)
         raise MissingDataError(
-            f"{sources.data_directory(data_dir)} has no {', no '.join(absent)}; run {fetch}, or name "
-            "another folder with --data-dir (`shels data` tells what is where)"
+            f"{sources.data_directory(data_dir)} has no {', no '.join(absent)}; run {_fetching(absent)}, or "
+            "name another folder with --data-dir (`shels data` tells what is where)"
         )
+
+
+def without_data(
+    trials: Sequence[Trial], names: Sequence[str], data_dir: Path | None, weights: Path | None
+) -> tuple[list[Trial], list[str]]:
+    """Find the trials that cannot be run here and that nobody asked for by name, and say why of each kind.
+
+    names: what was asked for; an experiment that only came with its family may be left out, be it that a data
+    set is missing or damaged, or that VGG16's pretrained weights are not given.
+    """
+    free = [trial for trial in trials if trial.experiment not in names]
+    reasons = {each.name: _absence(each, data_dir) for each in _needed(free, data_dir)}
+    left: dict[str, list[Trial]] = {}
+    for trial in free:
+        whys = [reasons[name] for name in (trial.known_data, trial.novel_data) if reasons[name]]
+        if weights is None and _takes_weights(trial):
+            whys.append("VGG16's pretrained weights are not given; name their file with --weights")
+        if whys:
+            left.setdefault(", and ".join(dict.fromkeys(whys)), []).append(trial)
+    notes = [f"left out: {', '.join(_experiments(some))}, as {why}" for why, some in left.items()]
+    return [trial for some in left.values() for trial in some], notes
+
+
+def _needed(trials: Sequence[Trial], data_dir: Path | None) -> list[sources.Listed]:
+    """List the data sets of these trials."""
+    names = {name for trial in trials for name in (trial.known_data, trial.novel_data)}
+    return [each for each in sources.listing(data_dir) if each.name in names] if names else []
+
+
+def _absence(data: sources.Listed, data_dir: Path | None) -> str:
+    """Say why a data set cannot be used; nothing where it can."""
+    if data.problem or data.present:
+        return data.problem or ""
+    return f"{sources.data_directory(data_dir)} has no {data.name}; {_fetching([data.name])} gets it"
+
+
+def _fetching(names: Sequence[str]) -> str:
+    return ", ".join(f"`shels data download {name}`" for name in names)
+
+
+def _takes_weights(trial: Trial) -> bool:
+    return trial.settings.network.architecture == "vgg16"
+
+
+def _experiments(trials: Sequence[Trial]) -> list[str]:
+    """Name the experiments of some trials, each once."""
+    return list(dict.fromkeys(trial.experiment for trial in trials))
 
 
 def check_weights(trials: Sequence[Trial], weights: Path | None) -> list[str]:
     """Raise where pretrained weights cannot be used by these trials; note where the paper's use some."""
-    large = {trial.experiment for trial in trials if trial.settings.network.architecture == "vgg16"}
+    large = _experiments([trial for trial in trials if _takes_weights(trial)])
     if weights is None:
         names = ", ".join(sorted(large))
         return [f"VGG16 starts fresh in {names}; the paper's is pretrained (--weights)"] if large else []
@@ -95,16 +148,25 @@ def _separate(given: Sequence[str] | None) -> list[str] | None:
     return chosen
 
 
-def _paired(experiments: Sequence[Experiment], methods: Sequence[Method], names: Sequence[str]) -> Pairing:
-    """Pair experiments with the methods of their task; those that came with a family may be left without."""
-    pairs = [(each, [method for method in methods if method.task == each.task]) for each in experiments]
+def _fitting(experiment: Experiment, methods: Sequence[Method] | None) -> list[Method]:
+    """Choose the methods that an experiment takes; of none given those it is about, else our own."""
+    own = [METHODS["shels"], *(each for each in FAMILIES["own"] if each.task == "learning")]
+    usual = find_methods(experiment.methods) if experiment.methods else own
+    return [method for method in (usual if methods is None else methods) if experiment.takes(method)]
+
+
+def _paired(
+    experiments: Sequence[Experiment], methods: Sequence[Method] | None, names: Sequence[str]
+) -> Pairing:
+    """Pair experiments with the methods they take; those that came with a family may be left without."""
+    pairs = [(each, _fitting(each, methods)) for each in experiments]
     without = [each for each, fitting in pairs if not fitting]
     for each in without:
         if each.name in names or len(without) == len(pairs):
-            fitting = ", ".join(method.name for method in METHODS.values() if method.task == each.task)
-            raise SettingsError(
-                f"{each.name} is about {each.task}, and none of --methods is; choose from: {fitting}"
-            )
+            fitting = ", ".join(method.name for method in METHODS.values() if each.takes(method))
+            only = ", ".join(each.variant.methods) if each.variant else ""
+            about = f"{each.name} is about {only or each.task}, and none of --methods is"
+            raise SettingsError(f"{about}; choose from: {fitting}")
     return pairs
 
 
@@ -117,9 +179,13 @@ def _left_out(pairs: Pairing, words: Sequence[str]) -> list[str]:
     used = {method.name for _, fitting in pairs for method in fitting}
     unused = [name for name in dict.fromkeys(words) if name in METHODS and name not in used]
     notes = []
-    if without:
-        names = ", ".join(each.name for each in without)
-        notes.append(f"left out, as none of --methods is for {without[0].task}: {names}")
+    by_task = [each for each in without if not any(each.task == METHODS[name].task for name in used)]
+    for task in dict.fromkeys(each.task for each in by_task):
+        names = ", ".join(each.name for each in by_task if each.task == task)
+        notes.append(f"left out, as none of --methods is for {task}: {names}")
+    if len(without) > len(by_task):
+        names = ", ".join(each.name for each in without if each not in by_task)
+        notes.append(f"left out, as they are about other methods than --methods: {names}")
     if unused:
         task = METHODS[unused[0]].task
         notes.append(f"left out, as no experiment asks for {task}: {', '.join(unused)}")

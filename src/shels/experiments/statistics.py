@@ -124,6 +124,14 @@ def compare_measures(
     return _adjusted(compared)
 
 
+def differences(
+    results: Sequence[TrialResult], others: Sequence[TrialResult], measure: str = "closed_set_accuracy"
+) -> list[float]:
+    """Give a measure less that of the other results' trial of the same seed, for all seeds that both have."""
+    a, b = _by_seed(results, measure), _by_seed(others, measure)
+    return [a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())]
+
+
 def stars(p: float | None) -> str:
     """Return the paper's mark for an adjusted p: *** under .001, ** under .01, * under .05, else nothing."""
     if p is None:
@@ -244,9 +252,21 @@ def _classes(result: TrialResult) -> tuple[frozenset[Label], frozenset[Label]]:
 def _adjusted(compared: Mapping[str, Comparison]) -> dict[str, Comparison]:
     """Return comparisons with p adjusted by Holm over all that have one."""
     tested = {name: each.p for name, each in compared.items() if each.p is not None}
-    if not tested:
-        return dict(compared)
-    from statsmodels.stats.multitest import multipletests  # noqa: PLC0415
-
-    adjusted = dict(zip(tested, multipletests(list(tested.values()), method="holm")[1].tolist(), strict=True))
+    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
     return {name: replace(each, p_holm=adjusted.get(name)) for name, each in compared.items()}
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Adjust p-values that are tested together by Holm's rule, in the order given.
+
+    The smallest of m is multiplied by m, the next by m - 1 and so on; none falls below one before it.
+
+    >>> [round(each, 3) for each in holm([0.02, 0.01, 0.04])]
+    [0.04, 0.03, 0.04]
+    """
+    array = np.asarray(values, dtype=np.float64)
+    order = np.argsort(array)
+    raised = np.maximum.accumulate(array[order] * np.arange(len(array), 0, -1))
+    out = np.empty_like(array)
+    out[order] = np.minimum(raised, 1.0)
+    return [float(each) for each in out]

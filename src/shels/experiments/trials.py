@@ -7,12 +7,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from shels.config import Precision, Settings, from_dict, to_dict
 from shels.data.samples import Label
 from shels.detection import metrics
-from shels.errors import DataError
+from shels.errors import DataError, unknown_name
 
 MEASURES = tuple(key for key, measure in metrics.MEASURES.items() if measure.in_detection)
 """The paper's four, in the order of its tables."""
@@ -21,12 +21,28 @@ LEARNING_MEASURES = tuple(key for key, measure in metrics.MEASURES.items() if me
 """Of learning class by class: final accuracy over all classes, that of the classes taken in, how much was
 lost, the final accuracy with rejection, and how well each new class was told from the known ones before."""
 
+OPEN_WORLD_MEASURES = tuple(key for key, measure in metrics.MEASURES.items() if measure.in_open_world)
+"""Of an agent without boundaries: accuracy over all classes at the end, the same with rejection, how many
+novel classes it found and how soon, how often known ones alarmed it, and how its names fit the truth."""
+
+_BY_FAMILY = {
+    "exclusivity": ("exclusivity",),
+    "incremental": LEARNING_MEASURES,
+    "open-world": OPEN_WORLD_MEASURES,
+}
+
+
+MeasuredOn: TypeAlias = Literal["test", "novel-training", "trained-images"]
+"""Images that a detection trial is measured on: the test set; the test set and, of novel classes, the
+training set; or a part of the training set by whole groups, known and novel classes alike."""
+
+_LATER = {"measured_on": "test"}
+"""What came later, left out of an identity where it is as before: trials that were recorded stay the same."""
+
 
 def measures_of(experiment: str) -> tuple[str, ...]:
     """Return the measures that an experiment's tables show, by its name."""
-    if experiment == "exclusivity":
-        return ("exclusivity",)
-    return LEARNING_MEASURES if experiment.startswith("incremental/") else MEASURES
+    return _BY_FAMILY.get(experiment.partition("/")[0], MEASURES)
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,7 @@ class Trial:
     known_data, novel_data: names of the data sets that the known and the novel classes come from.
     known, novel: those classes, in the order of the labels.
     precision: what convolutions multiply in, "float32" or on a GPU also "bfloat16".
+    measured_on: which images; it decides nothing of the training.
     """
 
     experiment: str
@@ -49,11 +66,14 @@ class Trial:
     novel: tuple[Label, ...]
     settings: Settings
     precision: Precision = "float32"
+    measured_on: MeasuredOn = "test"
 
     def identity(self) -> dict[str, Any]:
         """Return what tells this trial from every other, as plain data; a changed setting changes it."""
         plain = {name: getattr(self, name) for name in Trial.__dataclass_fields__}
         plain |= {"known": list(self.known), "novel": list(self.novel)}
+        for name in [name for name, before in _LATER.items() if plain[name] == before]:
+            del plain[name]
         return plain | {"settings": to_dict(self.settings)}
 
     @cached_property
@@ -66,11 +86,13 @@ class Trial:
     def from_identity(data: Mapping[str, Any]) -> Trial:
         """Return the trial that `identity` told of."""
         try:
-            values = {name: data[name] for name in Trial.__dataclass_fields__}
+            values = {name: {**_LATER, **data}[name] for name in Trial.__dataclass_fields__}
         except KeyError as error:
             raise DataError(f"a record of a trial lacks {error.args[0]!r}") from error
         if not isinstance(values["seed"], int):
             raise DataError(f"a record's seed must be a whole number, got {values['seed']!r}")
+        if values["measured_on"] not in get_args(MeasuredOn):
+            raise DataError(unknown_name("part to measure on", values["measured_on"], get_args(MeasuredOn)))
         values["known"], values["novel"] = tuple(values["known"]), tuple(values["novel"])
         return Trial(**values | {"settings": from_dict(values["settings"])})
 

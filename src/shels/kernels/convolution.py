@@ -36,7 +36,10 @@ def tiles(read: int, written: int, *, back: bool, exact: bool) -> dict[str, int]
 
 
 def sum_tiles(read: int, written: int, pixels: int, *, exact: bool) -> dict[str, int]:
-    """Return the tile of a sum over pixels, and how many parts to cut it into; trials play no role."""
+    """Return the tile of a sum over pixels, and how many parts to cut it into; trials play no role.
+
+    Wide layers have enough tiles to keep a GPU busy; narrow ones, and large maps, are cut into parts.
+    """
     plan = {"WIDE": False, "BN": min(written, 64), "BK": 64, "num_warps": 4, "num_stages": 3}
     if read < 16:
         wanted, more = 64, {"BC": triton.next_power_of_2(9 * read), "BK": 128, "num_stages": 2}
@@ -44,7 +47,7 @@ def sum_tiles(read: int, written: int, pixels: int, *, exact: bool) -> dict[str,
         wanted, more = 256 // read, {"BC": min(read, 32), "num_stages": 2}
     else:
         wanted, more = 256 // read, {"BC": min(read, 64), "WIDE": read < 64}
-    return plan | more | {"parts": max(1, min(wanted, pixels // 512))}
+    return plan | more | {"parts": max(1, min(max(wanted, pixels // 8192), pixels // 512))}
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor, *, pool: bool) -> tuple[Tensor, Tensor]:
@@ -69,6 +72,20 @@ def backward_input(gradient: Tensor, weight: Tensor, below: Tensor, won: Tensor)
     gradient: (trials, n, h, w, out), this layer's before its ReLU. below: this layer's input. won: where that
     was pooled, which pixels it came from; the gradient is then that of the map before, of twice the sides.
     """
+    return _backward(gradient, weight, below, won, mask=not won.numel())
+
+
+def backward_first(gradient: Tensor, weight: Tensor, below: Tensor) -> Tensor:
+    """Return the gradient of inputs that came from no ReLU of these layers: (trials, n, h, w, in).
+
+    in: 16 channels or more.
+    """
+    return _backward(gradient, weight, below, below.new_empty(0, dtype=torch.uint8), mask=False)[0]
+
+
+def _backward(
+    gradient: Tensor, weight: Tensor, below: Tensor, won: Tensor, *, mask: bool
+) -> tuple[Tensor, Tensor]:
     trials, images, height, width, written = below.shape
     read, pool = weight.shape[1], won.numel() > 0
     scale = 2 if pool else 1
@@ -78,7 +95,7 @@ def backward_input(gradient: Tensor, weight: Tensor, below: Tensor, won: Tensor)
     plan = tiles(read, written, back=True, exact=exact)
     grid = (triton.cdiv(images * height * width, plan["BM"]), written // plan["BN"], trials)
     sums = torch.empty(grid[0], trials, written, device=below.device)
-    sizes, flags = (images, height, width, read, written), (True, pool, not pool, not exact)
+    sizes, flags = (images, height, width, read, written), (True, pool, mask, not exact)
     launch(products.convolve, grid, gradient, weight, weight, below, out, won, sums, *sizes, *flags, **plan)
     return out, folded(sums)
 

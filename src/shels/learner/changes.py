@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from shels.data.samples import Label, Samples, check_inputs
-from shels.data.splits import hold_out
+from shels.data.splits import training_split
 from shels.detection.head import Head
 from shels.detection.protocol import Labelled, LearnedClass, rows_of
 from shels.errors import DataError, SettingsError, unknown_name
@@ -94,7 +94,7 @@ def kept_for_later(
     groups = None if groups is None else groups[distinct.cpu()]
     samples = Samples(inputs[distinct], labels, (label,), groups=groups, origin=f"class {label!r}")
     training = learner.settings.training
-    index, _ = hold_out(samples, training.validation_share, seed)
+    index, _ = training_split(samples.labels, samples.groups, training, seed)
     given = (learner.network, learner.memory, samples.take(index), learner.preparation, training)
     found = method.keep(NewClass(*given, seed))
     classes = (*learner.classes, label)
@@ -181,7 +181,7 @@ def _taught(
     views: what the learner's network makes of the samples.
     """
     settings, method = learner.settings, method_of(learner.settings.accommodation)
-    index, held_out = hold_out(samples, settings.training.validation_share, seed)
+    index, held_out = training_split(samples.labels, samples.groups, settings.training, seed)
     given = (learner.network, learner.memory, samples.take(index), learner.preparation, settings.training)
     found = yield from method.take_in(NewClass(*given, seed, rows_of(views, index)))
     classes = (*learner.classes, *samples.classes)

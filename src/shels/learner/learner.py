@@ -16,7 +16,7 @@ from shels import runtime
 from shels.config import Proximal, Settings, to_dict
 from shels.data.preparation import Preparation, prepare_for
 from shels.data.samples import Label, Samples
-from shels.data.splits import hold_out
+from shels.data.splits import training_split
 from shels.detection import metrics
 from shels.detection.calibration import Verdicts, fit_temperature, measured_acceptance
 from shels.detection.drift import ImageStatistics
@@ -149,7 +149,8 @@ def learning(
     if len(samples.classes) < 2:
         raise DataError(f"{samples.origin}: a classifier needs 2 classes or more, got {len(samples.classes)}")
     samples.require_every_class()
-    training_index, validation_index = hold_out(samples, settings.training.validation_share, seed)
+    split = training_split(samples.labels, samples.groups, settings.training, seed)
+    training_index, validation_index = split
     if not len(validation_index):
         raise DataError(f"{samples.origin}: nothing can be held out; give every class 2 samples or more")
     training, validation = samples.take(training_index), samples.take(validation_index)

@@ -6,9 +6,10 @@ beside others of its kind by an experiment.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from functools import wraps
+from typing import Any, ClassVar, Literal, ParamSpec, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ from shels.runtime import finished, generator
 from shels.training import Fit, Objective, Progress, TrainingRequest, fitting, shels_loss
 
 Stores: TypeAlias = Literal["nothing", "statistics", "old data"]
+Given = ParamSpec("Given")
 Value = TypeVar("Value")
 Memory: TypeAlias = dict[str, Tensor]
 """All that is remembered of old classes, by name; names with a prefix belong together."""
@@ -144,7 +146,10 @@ def take_in(method: LearningMethod, new: NewClass) -> Accommodated:
 
 
 def train_alone(requests: Generator[TrainingRequest, Fit, Value]) -> Generator[Progress, None, Value]:
-    """Train what a coroutine asks for, one request after another, and report on the way."""
+    """Train what a coroutine asks for, one request after another, and report on the way.
+
+    It is told of a training that failed where it asked for it.
+    """
     try:
         request = next(requests)
         while True:
@@ -157,6 +162,18 @@ def train_alone(requests: Generator[TrainingRequest, Fit, Value]) -> Generator[P
     except StopIteration as end:
         value: Value = end.value
         return value
+
+
+def trained_alone(
+    function: Callable[Given, Generator[TrainingRequest, Fit, Value]],
+) -> Callable[Given, Generator[Progress, None, Value]]:
+    """Return what does as a coroutine function, each training that it asks for run by itself."""
+
+    @wraps(function)
+    def run(*given: Given.args, **named: Given.kwargs) -> Generator[Progress, None, Value]:
+        return train_alone(function(*given, **named))
+
+    return run
 
 
 def batches(network: Network, samples: Samples, prepare: Preparation) -> Iterator[Tensor]:

@@ -193,25 +193,33 @@ def automatic(shape: Shape) -> str:
     return "small" if min(shape[1:]) < 16 else "six-conv-256"
 
 
-def six_conv(shape: Shape, linear: Sequence[int]) -> nn.Sequential:
-    """Return the paper's six convolutions, pooled after every second, and the given linear layers."""
-    return _conv_chain(shape, ((32, 32), (64, 64), (128, 128)), linear)
+def six_conv(shape: Shape, linear: Sequence[int], dropout: float = 0.0) -> nn.Sequential:
+    """Return the paper's six convolutions, pooled after every second, and the given linear layers.
+
+    dropout: chance that a value is dropped after the first pooling and after the second.
+    """
+    return _conv_chain(shape, ((32, 32), (64, 64), (128, 128)), linear, dropout)
 
 
-def _conv_chain(shape: Shape, blocks: Sequence[Sequence[int]], linear: Sequence[int]) -> nn.Sequential:
+def _conv_chain(
+    shape: Shape, blocks: Sequence[Sequence[int]], linear: Sequence[int], dropout: float = 0.0
+) -> nn.Sequential:
     side = 2 ** len(blocks)
     channels, height, width = _image_shape(shape, side)
     flat = blocks[-1][-1] * (height // side) * (width // side)
-    return nn.Sequential(*_convolutions(channels, blocks), nn.Flatten(), *_linear_chain(flat, linear))
+    layers = _convolutions(channels, blocks, dropout)
+    return nn.Sequential(*layers, nn.Flatten(), *_linear_chain(flat, linear))
 
 
-def _convolutions(channels: int, blocks: Sequence[Sequence[int]]) -> list[nn.Module]:
+def _convolutions(channels: int, blocks: Sequence[Sequence[int]], dropout: float = 0.0) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for block in blocks:
         for out in block:
             layers += [nn.Conv2d(channels, out, 3, padding=1), nn.ReLU()]
             channels = out
         layers.append(nn.MaxPool2d(2))
+        if dropout and block is not blocks[-1]:
+            layers.append(nn.Dropout(dropout))
     return layers
 
 
@@ -253,7 +261,9 @@ def _image_shape(shape: Shape, least: int) -> Shape:
 ARCHITECTURES: dict[str, Callable[[Shape], nn.Sequential]] = {
     "six-conv-256": lambda shape: six_conv(shape, (256,)),  # MNIST, FMNIST
     "six-conv-1024-512": lambda shape: six_conv(shape, (1024, 512)),  # SVHN
-    "six-conv-2048-512": lambda shape: six_conv(shape, (2048, 512)),  # GTSRB, CIFAR10 within
+    "six-conv-2048-512": lambda shape: six_conv(shape, (2048, 512)),  # GTSRB; CIFAR10 within, as printed
+    "six-conv-512": lambda shape: six_conv(shape, (512,)),  # CIFAR10 within, as the authors' code has it
+    "six-conv-512-dropout": lambda shape: six_conv(shape, (512,), dropout=0.25),  # that code to the letter
     "vgg16": _vgg16,  # CIFAR10 across
     "small": lambda shape: _conv_chain(shape, ((32, 32), (64,)), (128,)),  # the digits
     "vectors": _vectors,  # embeddings and tables

@@ -27,16 +27,19 @@ def outgoing_norms(weight: Tensor) -> Tensor:
 def depth_weights(layers: int, kind: str = "layer-wise") -> list[float]:
     """Return μ for each weight layer, first to last: how far a layer is let off the sparsity.
 
-    Layer-wise: (l - 1) / (L - 1), from 0 at the first layer to 1 at the last. Constant: 0 everywhere.
+    Layer-wise: (l - 1) / (L - 1), from 0 at the first layer to 1 at the last. Late, as in the authors' code:
+    0 at the first two layers and (l - 2) / (L - 1) after, so that the last layer is not let off altogether.
+    Constant: 0 everywhere.
 
-    >>> depth_weights(3), depth_weights(3, "constant")
-    ([0.0, 0.5, 1.0], [0.0, 0.0, 0.0])
+    >>> depth_weights(3), depth_weights(3, "late"), depth_weights(3, "constant")
+    ([0.0, 0.5, 1.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0])
     """
-    if kind not in ("layer-wise", "constant"):
-        raise SettingsError(f'depth weights must be "layer-wise" or "constant", got {kind!r}')
+    if kind not in ("layer-wise", "late", "constant"):
+        raise SettingsError(f'depth weights must be "layer-wise", "late" or "constant", got {kind!r}')
     if kind == "constant" or layers == 1:
         return [0.0] * layers
-    return [layer / (layers - 1) for layer in range(layers)]
+    skipped = 1 if kind == "late" else 0
+    return [max(layer - skipped, 0) / (layers - 1) for layer in range(layers)]
 
 
 def group_sparsity(weights: Sequence[Tensor], mu: Sequence[float]) -> Tensor:

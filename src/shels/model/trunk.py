@@ -1,7 +1,7 @@
-"""The convolutions that a chain begins with, computed for many trials at once where trials are stacked.
+"""A chain's convolutions, computed for many trials at once where trials are stacked.
 
-A network is written for one trial. Under `torch.vmap` its leading blocks of convolution, ReLU and pooling
-become one operation that knows the trial axis; the network itself is none the wiser.
+A network is written for one trial. Under `torch.vmap` its blocks of convolution, ReLU and pooling become
+operations that know the trial axis, those that follow each other one; the network itself is none the wiser.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shels.kernels import trial_axis
 
 
 class Trunk(NamedTuple):
-    """The leading blocks of a chain: their convolutions, whether each is pooled, and layers in all."""
+    """Blocks that follow each other: their convolutions, whether each is pooled, and layers in all."""
 
     convolutions: list[nn.Conv2d]
     pools: tuple[bool, ...]
@@ -30,18 +30,23 @@ def run(layers: Sequence[nn.Module], inputs: Tensor) -> Tensor:
         for layer in layers:
             x = layer(x)
         return x
-    trunk = leading(layers, tuple(inputs.shape[-2:]) if inputs.ndim == 4 else (0, 0))
-    if trunk.layers:
-        params = [value for layer in trunk.convolutions for value in (layer.weight, layer.bias)]
-        x = _blocks(inputs, trunk.pools, trial_axis.precision(), *params)
-    for layer in layers[trunk.layers :]:
+    place = 0
+    while place < len(layers):
+        layer = layers[place]
+        trunk = leading(layers[place:], tuple(x.shape[-2:])) if x.ndim == 4 else Trunk([], (), 0)
+        if trunk.layers and (place == 0 or trunk.convolutions[0].in_channels >= 16):
+            params = [value for layer in trunk.convolutions for value in (layer.weight, layer.bias)]
+            x = _blocks(x, trunk.pools, trial_axis.precision(), *params)
+            place += trunk.layers
+            continue
         known = isinstance(layer, nn.Linear) and layer.bias is not None and x.ndim == 2
         x = _linear(x, layer.weight, layer.bias) if known else layer(x)
+        place += 1
     return x
 
 
 def leading(layers: Sequence[nn.Module], sides: tuple[int, ...]) -> Trunk:
-    """Return the blocks that a chain begins with, as far as the kernels know them.
+    """Return the blocks that layers begin with, as far as the kernels know them.
 
     sides: height and width of the inputs; the kernels pool maps of even sides only.
     """
@@ -102,7 +107,7 @@ class _Blocks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        """Return the gradients of weights and biases; inputs are data and need none."""
+        """Return the gradients of weights and biases, and of inputs that are not data but another layer's."""
         from shels.kernels import convolution  # noqa: PLC0415
 
         saved = ctx.saved_tensors
@@ -115,7 +120,9 @@ class _Blocks(torch.autograd.Function):
             grads += [bias, weight.permute(0, 1, 4, 2, 3)]
             if layer:
                 g, bias = convolution.backward_input(g, weights[layer], maps[layer], winners[layer - 1])
-        return None, None, None, *reversed(grads)
+        below = convolution.backward_first(g, weights[0], maps[0]) if ctx.needs_input_grad[0] else None
+        inputs = None if below is None else below.permute(0, 1, 4, 2, 3).float()
+        return inputs, None, None, *reversed(grads)
 
 
 _blocks = trial_axis.over_trials(_Blocks.apply)

@@ -43,9 +43,10 @@ def write_report(results: Sequence[TrialResult], directory: Path) -> list[Path]:
 
 def report_page(found: Sequence[Study]) -> Page:
     """Put together all that the report says."""
-    tasks = {study.learning for study in found}
+    tasks = {"open_world" if study.family == "open-world" else study.learning for study in found}
     kinds = {"detection": "novelty detection"} if False in tasks else {}
     kinds |= {"learning": "learning class by class"} if True in tasks else {}
+    kinds |= {"open_world": "the open world"} if "open_world" in tasks else {}
     families = {name: [study for study in found if study.family == name] for name in FAMILIES}
     sections = [
         Section("In short", [*findings.in_short(found), *(prose(f"{kind}_measures") for kind in kinds)]),
@@ -62,9 +63,9 @@ def report_page(found: Sequence[Study]) -> Page:
 def _family(name: str, members: Sequence[Study]) -> Section:
     title, kind = FAMILIES[name]
     learning = members[0].learning
-    caption = title if learning else f"Novelty detection {kind}"
+    caption = f"Novelty detection {kind}" if kind else title
     words = prose("introduction", family=name, bounds=findings.bounds(members))
-    drawn = charts.drawn(charts.FAMILY, "learning" if learning else "detection", members)
+    drawn = charts.drawn(charts.FAMILY, name, members)
     times = machine.learning_times(members) if learning else None
     published = tables.against_published(members, "Ours beside the published figures")
     blocks: list[Block] = [words, tables.overview(members, caption), *drawn, *_present(times, published)]
@@ -75,7 +76,7 @@ def _family(name: str, members: Sequence[Study]) -> Section:
 
 def _behind(study: Study) -> Section:
     """Show what lies behind an experiment's figures, as far as its trials have kept it."""
-    drawn = charts.drawn(charts.STUDY, "networks", study)
+    drawn = [] if study.swept else charts.drawn(charts.STUDY, "networks", study)  # else a line for each value
     stages = _present(stage_table(study))
     classes: list[Figure | Table] = [*charts.drawn(charts.STUDY, "classes", study)]
     classes += class_tables(study)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import fmean
 
 from shels.experiments.methods import METHODS
 from shels.experiments.published import TRIALS, Published
-from shels.experiments.statistics import Summary
+from shels.experiments.statistics import Summary, differences
 from shels.report.breakdown import FINAL
 from shels.report.machine import precision
 from shels.report.studies import Group, Study, every_group, method_title
@@ -16,6 +17,7 @@ from shels.report.words import count, duration, figure, measure, prose, spread
 _BOUNDS = {
     "fine-tune": "which does nothing against forgetting",
     "joint": "which starts afresh with all samples of all classes each time",
+    "joint-bound": "which is taught all classes at first",
 }
 
 
@@ -56,6 +58,7 @@ def in_short(found: Sequence[Study]) -> Iterator[str]:
         named = [f"{place} ({number})" for number, places in short.items() for place in places]
         yield prose("few_trials", number=TRIALS, names=named)
     yield from learning_in_short([study for study in found if study.learning])
+    yield from against_joint([study for study in found if study.family == "open-world"])
     departed = [f"{what} in {', '.join(where)}" for what, where in _places(found, _departures).items()]
     if departed:
         yield prose("other_settings", names=departed)
@@ -73,6 +76,20 @@ def learning_in_short(studies: Sequence[Study]) -> Iterator[str]:
     best = [words for words in map(_best, studies) if words]
     if best:
         yield f"Final accuracy after all classes were taken in{bounds_aside(studies)}: {'; '.join(best)}."
+
+
+def against_joint(studies: Sequence[Study]) -> Iterator[str]:
+    """Give each agent's accuracy at the end less that of a network taught all classes at once."""
+    told = []
+    for study in studies:
+        joint = [
+            result for group in study.groups if group.method == "joint-bound" for result in group.results
+        ]
+        behind = {group.title: differences(group.results, joint) for group in study.contenders}
+        words = [f"{title} {figure(FINAL, fmean(each), sign=True)}" for title, each in behind.items() if each]
+        told += [f"{study.short}: {', '.join(words)}"] if joint and words else []
+    if told:
+        yield f"Closed-set accuracy less that of joint training, in points of per cent: {'; '.join(told)}."
 
 
 def _best(study: Study) -> str:

@@ -1,6 +1,6 @@
 """A page: text, tables, figures and pictures as one HTML file that needs nothing else, and as Markdown.
 
-How it looks is in templates/: page.html with page.css, and page.md.
+How it looks is in templates/: page.html with page.css, and page.md with blocks.md.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, ClassVar, Literal, TypeAlias
 
+import jinja2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -123,7 +124,7 @@ def html(page: Page) -> str:
     >>> "<h1>a &lt; b</h1>" in html(Page("a < b", "", []))
     True
     """
-    return _rendered("page.html", page)
+    return _environment().get_template("page.html").render(page=page)
 
 
 def markdown(page: Page, folder: str) -> str:
@@ -134,15 +135,33 @@ def markdown(page: Page, folder: str) -> str:
     <BLANKLINE>
     One sentence.
     """
-    text = _rendered("page.md", page, folder=folder)
+    return rendered("page.md", page=page, folder=folder)
+
+
+def rendered(template: str, **values: Any) -> str:
+    """Fill in a template of Markdown; what it shows of blocks follows templates/blocks.md."""
+    text = _environment().get_template(template).render(**values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def _rendered(template: str, page: Page, **values: str) -> str:
+def unbroken(text: str) -> str:
+    """Keep means and spreads in the tables of a page of Markdown on one line, where a reader's are narrow.
+
+    >>> unbroken("| 0.5 ± 0.1 |").count("\N{NO-BREAK SPACE}")
+    2
+    """
+    space = "\N{NO-BREAK SPACE}"
+    lines = text.split("\n")
+    return "\n".join(
+        line.replace(" ± ", f"{space}±{space}") if line.startswith("| ") else line for line in lines
+    )
+
+
+def _environment() -> jinja2.Environment:
     environment = templates(trimmed=True)
     environment.globals |= {"marked": marked, "runs": _runs}
     environment.filters |= {"text": _plain, "base64": lambda png: base64.b64encode(png).decode("ascii")}
-    return environment.get_template(template).render(page=page, **values)
+    return environment
 
 
 def _plain(text: str) -> str:

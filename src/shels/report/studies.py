@@ -29,7 +29,10 @@ BASELINE = "scaled-cosine"
 FAMILIES = {
     "within": ("Within data sets", "within data sets"),
     "across": ("Across data sets", "across data sets"),
+    "exclusivity": ("Exclusivity of features", ""),
+    "group-sparsity": ("The weight of group sparsity", ""),
     "incremental": ("Learning class by class", ""),
+    "open-world": ("Without class boundaries", ""),
     "other": ("Other experiments", "in experiments of one's own"),
 }
 """Kinds of experiments in the order of a report: the title of each and, of detection, the words for it."""
@@ -96,10 +99,15 @@ class Group:
 
     def comparisons(self) -> Iterator[tuple[str, Summary, Published]]:
         """Give each measure that the paper has a figure for: its key, our mean and the paper's."""
-        for measure in (*self.measures, EXCLUSIVITY):
+        for measure in dict.fromkeys((*self.measures, EXCLUSIVITY)):
             ours, theirs = self.summary(measure), self.published(measure)
             if ours is not None and theirs is not None:
                 yield measure, ours, theirs
+
+    @property
+    def as_catalogued(self) -> bool:
+        """Whether it has the catalogue's settings for its experiment and method."""
+        return not _differences(self.experiment, self.method, self.settings)
 
     def departures(self) -> dict[str, tuple[str, str]]:
         """List the settings that are not the paper's, each with its value here and there."""
@@ -145,7 +153,9 @@ class Study:
     @property
     def short(self) -> str:
         """The title's beginning, enough beside others of its family."""
-        start = self.title.partition(":")[0]
+        start, variant = self.title.partition(":")[0], self.name.partition("@")[2]
+        if self.family == "open-world" and (entry := CATALOGUE.get(self.name)):  # several of one data set
+            start += f" {entry.known_count} + {entry.novel_count}" + (f", {variant}" if variant else "")
         return start.replace(" known", "\N{NO-BREAK SPACE}known").replace(" novel", "\N{NO-BREAK SPACE}novel")
 
     @property
@@ -158,6 +168,11 @@ class Study:
     def learning(self) -> bool:
         """Whether its methods learn class by class; if not, they detect novel samples."""
         return self.measures == LEARNING_MEASURES
+
+    @property
+    def swept(self) -> bool:
+        """Whether it varies a setting on purpose, from trial to trial."""
+        return self.name in CATALOGUE and len(CATALOGUE[self.name].sweep) > 1
 
     @property
     def measures(self) -> tuple[str, ...]:

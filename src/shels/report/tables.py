@@ -11,7 +11,7 @@ from shels.report.page import Cell, Mark, Table
 from shels.report.studies import BASELINE, Group, Study, every_group, further_measures, method_title
 from shels.report.words import count, figure, measure, p_value, prose, spread
 
-_NUMBERS = {4: "four", 5: "five"}
+_NUMBERS = dict(enumerate(["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]))
 
 
 def overview(studies: Sequence[Study], caption: str) -> Table:

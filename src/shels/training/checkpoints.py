@@ -102,6 +102,7 @@ class RunState:
     """Everything that changes while a network trains, and so everything a checkpoint holds.
 
     moments: what the optimiser remembers of each parameter, by kind. step: optimiser steps taken.
+    keep: which check's weights count in the end, "best" or "last".
     """
 
     params: Params
@@ -110,18 +111,24 @@ class RunState:
     seconds: float = 0.0
     checks: list[Check] = field(default_factory=list)
     best_params: Params = field(default_factory=dict)
+    keep: str = "best"
 
     @property
     def best(self) -> Check:
+        """The check whose weights count: that of the lowest loss, or the last where that was asked for."""
+        return self.checks[-1] if self.keep == "last" else self.lowest
+
+    @property
+    def lowest(self) -> Check:
         """The check with the lowest validation loss, the first of equals; without validation, the last."""
         losses = [check.validation_loss for check in self.checks if check.validation_loss is not None]
         return self.checks[losses.index(min(losses)) if losses else -1]
 
     def exhausted(self, patience: int | None) -> bool:
-        """Tell whether the best check is `patience` checks ago."""
+        """Tell whether the check with the lowest loss is `patience` checks ago."""
         if patience is None or not self.checks:
             return False
-        return len(self.checks) - 1 - self.checks.index(self.best) >= patience
+        return len(self.checks) - 1 - self.checks.index(self.lowest) >= patience
 
     def record(self, check: Check, seconds: float) -> None:
         """Note a check, and keep its weights if they are the best so far."""

@@ -170,6 +170,20 @@ def scaled_cosine_loss(network: Network, settings: TrainingSettings) -> Loss:
     Similarity, ACCV 2020.
     """
     del settings
+    return _scaled_cosine_loss(network, lambda scores: scores)
+
+
+def softmax_twice_loss(network: Network, settings: TrainingSettings) -> Loss:
+    """Return cross-entropy over the softmax of scaled cosines, so that there are two.
+
+    As the code of SHELS's authors trains this rival: probabilities, at most 1 apart, are taken for scores.
+    """
+    del settings
+    return _scaled_cosine_loss(network, lambda scores: scores.softmax(dim=1))
+
+
+def _scaled_cosine_loss(network: Network, seen: Callable[[Tensor], Tensor]) -> Loss:
+    """seen: what cross-entropy is shown of the scaled cosines (n, classes)."""
     features = _Features(network)
 
     def loss(params: Params, batch: Batch, state: State) -> Tensor:
@@ -177,6 +191,7 @@ def scaled_cosine_loss(network: Network, settings: TrainingSettings) -> Loss:
         head = {name[5:]: value for name, value in params.items() if name.startswith("head.")}
         high: Tensor = functional_call(features, body, (batch.inputs,))
         scores = scaled_cosines(high, head, batch.labels != PADDING)
+        scores = seen(_without_surplus(scores, state))
         return cross_entropy(_without_surplus(scores, state), batch.labels)
 
     return loss

@@ -66,10 +66,12 @@ class StepRule(ABC):
     ) -> tuple[Tensor, ...]:
         """Return new moments and, last, the new parameter (trials, ...). columns: each trial's row."""
 
-    def fused(self, param: Tensor, grad: Tensor, moments: Values, rows: Tensor) -> bool:
-        """Move a stack's parameter in place by a kernel, and tell whether there is one for it."""
-        del param, grad, moments, rows
-        return False
+    @abstractmethod
+    def fused(self, settings: Any, tensors: tuple[Tensor, ...], rows: Tensor) -> None:
+        """Do what `moved` does in place, by a kernel.
+
+        tensors: the parameter, its gradient and its moments. rows: (trials, 2), what `columns` gave.
+        """
 
 
 class _Adam(StepRule):
@@ -95,13 +97,11 @@ class _Adam(StepRule):
         square = moments[1] * _BETAS[1] + (1 - _BETAS[1]) * grad * grad
         return mean, square, param - rate * mean / (square.sqrt() / spread + _BETAS[2])
 
-    def fused(self, param: Tensor, grad: Tensor, moments: Values, rows: Tensor) -> bool:
-        if not trial_axis.has_kernels(param):
-            return False
-        from shels.kernels import adam as kernel  # noqa: PLC0415
+    def fused(self, settings: Adam, tensors: tuple[Tensor, ...], rows: Tensor) -> None:
+        from shels.kernels import steps  # noqa: PLC0415
 
-        kernel.step((param, grad, *moments), rows, _BETAS)
-        return True
+        del settings
+        steps.adam(tensors, rows, _BETAS)
 
 
 class _Sgd(StepRule):
@@ -126,6 +126,11 @@ class _Sgd(StepRule):
     ) -> tuple[Tensor, ...]:
         buffer = moments[0] * settings.momentum + grad + settings.weight_decay * param
         return buffer, param - columns[0] * buffer
+
+    def fused(self, settings: Sgd | WarmRestarts, tensors: tuple[Tensor, ...], rows: Tensor) -> None:
+        from shels.kernels import steps  # noqa: PLC0415
+
+        steps.sgd(tensors, rows, settings.momentum, settings.weight_decay)
 
 
 OPTIMISERS: dict[str, StepRule] = {Adam.kind: _Adam(), Sgd.kind: _Sgd(), WarmRestarts.kind: _Sgd()}
@@ -182,7 +187,8 @@ def stacked_step(
         grads = [grad * scale.view(-1, *[1] * (grad.ndim - 1)) for grad in grads]
     for (name, param), grad in zip(params.items(), grads, strict=True):
         mine, laid = [kind[name] for kind in moments.values()], _laid_out(grad, param)
-        if rule.fused(param, laid, mine, now):
+        if trial_axis.has_kernels(param):
+            rule.fused(settings, (param, laid, *mine), now)
             continue
         columns = [each.to(param.dtype).view(-1, *[1] * (param.ndim - 1)) for each in now.unbind(1)]
         new = rule.moved(settings, param, laid, mine, columns)

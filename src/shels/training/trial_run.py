@@ -29,7 +29,7 @@ from shels.training.monitoring import Monitoring, right_answers
 
 @dataclass(frozen=True)
 class Fit:
-    """How a training went; the network holds the weights of the best check.
+    """How a training went; the network holds the weights of the best check, which may be the last by decree.
 
     error: why a trial of many could not be trained; it then holds the best weights that it had, if any.
     together: how many trials were trained as one program. curve: what a monitor saw on the way.
@@ -81,6 +81,7 @@ class TrialRun:
     def begin(self, state: RunState) -> bool:
         """Start, or take up what a checkpoint holds, and tell whether it held anything."""
         self.state, self.error = state, None
+        state.keep = self.settings.keep
         self._curve: list[tuple[int, Tensor]] = []
         store = self.trial.checkpoint
         return store is not None and state.restore(store, self.identity)

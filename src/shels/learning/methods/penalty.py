@@ -114,7 +114,7 @@ class PenaltyMethod(TrainedMethod):
         network = add_class(network, new.draw("head"))
         settings = slowed(new.training, self.settings.rate_divisor, self.settings.epochs)
         fit = yield self.request(new, network, new.labelled, *self.protected(network, memory, settings))
-        after = merged(memory, self.remember(network, new.samples, new.prepare))
+        after = merged(memory, self.remember(network, new.samples, new.prepare), self.settings.merging)
         free["after"] = counts(self.unused(after))
         report = self.report(fit, free_units=free, grown_units=self.settings.grow)
         return Accommodated(network, after, report)
@@ -151,6 +151,14 @@ class PenaltyMethod(TrainedMethod):
         return Objective(penalty_loss(network, settings, self.settings.beta), settings, held), state
 
 
-def merged(one: Memory, other: Memory) -> Memory:
-    """Return two memories of one network's units as one; equal to the union's while the network is."""
-    return {name: value + other[name].to(value.device) for name, value in one.items()}
+def merged(one: Memory, other: Memory, how: str = "average") -> Memory:
+    """Return two memories of one network's units as one; equal to the union's while the network is.
+
+    how: "average", the mean over all samples; "sum", the two means added up: the second is weighed as if it
+    had as many samples as the first, and the count stays.
+    """
+    whole = {name: other[name].to(value.device) for name, value in one.items()}
+    if how == "average":
+        return {name: value + whole[name] for name, value in one.items()}
+    share = one[_COUNT] / whole[_COUNT]
+    return {name: value if name == _COUNT else value + share * whole[name] for name, value in one.items()}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from shels.agent.evaluation import EvaluatedRun
-from shels.report.charts import classes, detection, learning, model, networks, run
+from shels.report.charts import classes, detection, epochs, learning, model, networks, open_world, run, sweeps
 from shels.report.drawing import Figure
 from shels.report.evaluation import Evaluation
 from shels.report.studies import Study
@@ -19,8 +19,16 @@ _Shown = TypeVar("_Shown")
 
 Charts: TypeAlias = Mapping[str, Sequence[Callable[[_Shown], Sequence[Figure]]]]
 
-FAMILY: Charts[Sequence[Study]] = {"detection": (detection.overview,), "learning": (learning.curves,)}
-"""Of experiments of one kind beside each other."""
+FAMILY: Charts[Sequence[Study]] = {
+    "within": (detection.overview,),
+    "across": (detection.overview,),
+    "exclusivity": (),
+    "group-sparsity": (sweeps.curves,),
+    "incremental": (learning.curves, epochs.curves),
+    "open-world": (open_world.agents,),
+    "other": (detection.overview,),
+}
+"""Of experiments of one family beside each other."""
 
 STUDY: Charts[Study] = {"networks": (networks.training, networks.exclusivity), "classes": (classes.classes,)}
 """Of a single experiment."""

@@ -1,0 +1,32 @@
+#!/bin/sh
+# The commands that made the records beside this file, on one NVIDIA H200.
+#
+#   results/commands.sh DATA WEIGHTS [RUN]
+#
+# DATA: the folder with the named sets (shels data). WEIGHTS: ImageNet's convolution weights of VGG16
+# (safetensors). RUN: where the run keeps its results, run/ by default; cut off, the same command goes on. At the
+# end its results are packed into this folder, and the pages are written from them. SHELS names the program.
+set -eu
+data=$1 weights=$2 run=${3:-run}
+shels=${SHELS:-shels}
+here=$(dirname "$0")
+
+reproduce() { $shels reproduce "$@" --data-dir "$data" --out "$run" --precision bfloat16 --no-report; }
+
+# Tables 1, 2, 9 and 10: novelty detection within and across data sets.
+reproduce within across --weights "$weights"
+
+# Figures 9 and 10: exclusivity. The appendix's study of group sparsity.
+reproduce exclusivity group-sparsity
+
+# Figure 7 and its like in the appendix: classes learned one by one.
+reproduce incremental
+
+# Figure 8 and beyond: agents without class boundaries.
+reproduce open-world
+
+# What the text leaves open, or the authors' code does otherwise.
+reproduce fidelity
+
+$shels report "$run" --pack "$here"
+$shels report "$here" --reproduction "$here/.."
