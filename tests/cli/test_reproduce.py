@@ -437,7 +437,7 @@ def test_a_report_that_fails_costs_no_result(tmp_path, pretend, monkeypatch):
 
 
 def test_the_list_names_experiments_families_and_methods():
-    shown = shels("reproduce", "--list").stdout
+    shown = shels("reproduce", "--list", columns=160).stdout
     assert "across/mnist-fmnist" in shown
     assert f"{len(FAMILIES['paper'])} experiments at once" in shown
     lines = [line.split() for line in shown.splitlines()]
@@ -455,6 +455,11 @@ def test_the_list_names_experiments_families_and_methods():
     bases = {each["name"]: each["base"] for each in listed["experiments"]}
     assert bases["within/cifar10@printed"] == bases["within/cifar10"] == "within/cifar10"
     assert listed["method_families"]["closed-form"][:4] == ["maha", "slda", "fecam", "ranpac"]
+
+
+def test_names_in_the_list_are_never_broken_to_be_copied():
+    shown = shels("reproduce", "--list", columns=80).stdout
+    assert all(name in shown for name in CATALOGUE)
 
 
 @pytest.fixture

@@ -131,4 +131,6 @@ def test_the_table_of_measures_names_all_that_is_measured_and_the_columns_of_bot
     learning = [each.heading_in(learning=True) for each in MEASURES.values() if each.in_learning]
     assert learning == ["final", "added", "forgetting", "with rejection", "AUROC"]
     assert MEASURES["known_accuracy"].title_in(learning=False) == "known accuracy"
-    assert [key for key, each in MEASURES.items() if not each.higher_is_better] == ["forgetting", "fpr95"]
+    agents = ["batches_to_detection", "false_alarms_per_1000", "false_alarm_share"]
+    lower = [key for key, each in MEASURES.items() if not each.higher_is_better]
+    assert lower == ["forgetting", "fpr95", *agents]

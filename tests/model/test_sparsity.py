@@ -1,10 +1,13 @@
 import math
+import sys
 
 import pytest
 import torch
 
+from shels import kernels
 from shels.errors import SettingsError
-from shels.model.sparsity import depth_weights, group_sparsity, outgoing_norms
+from shels.model import sparsity
+from shels.model.sparsity import depth_weights, group_sparsity, outgoing_norms, scaled_group_sparsity
 
 
 def test_a_linear_unit_is_a_column_of_the_weight():
@@ -99,3 +102,41 @@ def test_trials_in_a_stack_get_what_each_gets_alone():
     together = torch.vmap(lambda a, b: group_sparsity([a, b], mu))(conv, linear)
     alone = [group_sparsity([a, b], mu).item() for a, b in zip(conv, linear, strict=True)]
     assert together.tolist() == pytest.approx(alone, rel=1e-14)
+
+
+class AsKernels:
+    """The kernels in torch, reading memory as they do: a trial's scale lies right behind the one before."""
+
+    @staticmethod
+    def norms(weight, out, weighted, offset, factor):
+        found = torch.linalg.vector_norm(weight, dim=1)
+        out[:, offset : offset + found.shape[1]] = found
+        weighted[:, offset : offset + found.shape[1]] = factor * found
+
+    @staticmethod
+    def directions(weight, found, scale, out, offset, factor):
+        read = torch.as_strided(scale, (len(weight),), (1,), scale.storage_offset())
+        norms = found[:, offset : offset + weight.shape[2]]
+        out.copy_(weight * (factor * read)[:, None, None] / norms[:, None, :])
+
+
+def test_trials_of_other_weights_get_each_their_own_gradient_from_the_kernels(monkeypatch):
+    monkeypatch.setattr(sparsity.trial_axis, "has_kernels", lambda value: value.dtype == torch.float32)
+    monkeypatch.setitem(sys.modules, "shels.kernels.sparsity", AsKernels)
+    monkeypatch.setattr(kernels, "sparsity", AsKernels, raising=False)
+    draws = torch.Generator().manual_seed(0)
+    shapes = [(4, 6, 5, 3, 3), (4, 7, 6), (4, 3, 7)]
+    weights = [torch.randn(shape, generator=draws).requires_grad_() for shape in shapes]
+    factors, share = torch.rand(4, 3, generator=draws), torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+    def one(a, b, c, factor):
+        return scaled_group_sparsity([a, b, c], factor)
+
+    together = torch.vmap(one)(*weights, factors)
+    grads = torch.autograd.grad((share * together).sum(), weights)
+    exact = [weight.detach().double().requires_grad_() for weight in weights]
+    alone = torch.stack([one(*(w[t] for w in exact), factors[t].double()) for t in range(4)])
+    expected = torch.autograd.grad((share * alone).sum(), exact)
+    assert torch.allclose(together.double(), alone, atol=1e-4)
+    for got, wanted in zip(grads, expected, strict=True):
+        assert torch.allclose(got.double(), wanted, atol=1e-5)

@@ -22,7 +22,7 @@ from shels.learner.learner import learn
 from shels.learning.protocol import prefixed
 from shels.model import trunk
 from shels.model.networks import build, from_chain
-from shels.model.sparsity import group_sparsity
+from shels.model.sparsity import group_sparsity, scaled_group_sparsity
 from shels.training.data import Rows, TrialData, TrialTraining
 from shels.training.loop import PRECISIONS, fit_trials
 from shels.training.losses import cross_entropy, shels_loss, sparsity_state
@@ -206,14 +206,25 @@ def test_a_stack_of_several_sparsities_agrees_with_each_alone_in_float64():
         assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-9
 
 
-def test_sparsities_of_a_trial_s_own_go_through_the_kernels():
-    plans = [replace(SETTINGS, alpha=a, depth_weights=kind) for a, kind in SPARSITIES]
-    pairs = zip(trials(3), plans, strict=True)
-    alone = [trained([each], plan)[0] for each, plan in pairs]
-    pairs = zip(trials(3), plans, strict=True)
-    own = [replace(each, state=sparsity_state(each.network, plan)) for each, plan in pairs]
-    for one, other in zip(alone, trained(own), strict=True):
-        assert max(float((one[name] - other[name]).abs().max()) for name in one) < 5e-3
+def test_sparsities_of_a_trial_s_own_have_the_gradients_of_float64():
+    torch.manual_seed(0)
+    weights = [torch.randn(5, 64, 32, 3, 3, device="cuda"), torch.randn(5, 10, 64, device="cuda")]
+    weights[0] = weights[0].permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+    weights = [value.requires_grad_() for value in weights]
+    factors, share = torch.rand(5, 2, device="cuda"), torch.arange(1.0, 6.0, device="cuda")
+
+    def one(first, second, factor):
+        return scaled_group_sparsity([first, second], factor)
+
+    with trial_axis.stacking(torch.float32):
+        got = torch.vmap(one)(*weights, factors)
+    grads = torch.autograd.grad((share * got).sum(), weights)
+    exact = [value.detach().double().requires_grad_() for value in weights]
+    expected = torch.stack([one(*(w[t] for w in exact), factors[t].double()) for t in range(5)])
+    wanted = torch.autograd.grad((share * expected).sum(), exact)
+    assert away(got, expected) < 1e-5
+    for mine, theirs in zip(grads, wanted, strict=True):
+        assert max(away(mine[t], theirs[t]) for t in range(5)) < 1e-5
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -76,20 +76,24 @@ def print_facts(facts: Mapping[str, object]) -> None:
         typer.echo(f"{name:<13}{text}")
 
 
-def table(*headings: str, rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> Table:
-    """Lay out a table; the columns under `numbers` are set to the right."""
+def table(
+    *headings: str, rows: Iterable[Sequence[object]], numbers: Sequence[str] = (), names: Sequence[str] = ()
+) -> Table:
+    """Lay out a table; columns under `numbers` are set to the right, those under `names` never broken."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
-        right = heading in numbers
-        made.add_column(heading, justify="right" if right else "left", no_wrap=right, overflow="fold")
+        right, whole = heading in numbers, heading in (*numbers, *names)
+        made.add_column(heading, justify="right" if right else "left", no_wrap=whole, overflow="fold")
     for row in rows:
         made.add_row(*(str(cell) for cell in row))
     return made
 
 
-def print_table(*headings: str, rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> None:
+def print_table(
+    *headings: str, rows: Iterable[Sequence[object]], numbers: Sequence[str] = (), names: Sequence[str] = ()
+) -> None:
     """Print a table as `table` lays it out."""
-    results().print(table(*headings, rows=rows, numbers=numbers))
+    results().print(table(*headings, rows=rows, numbers=numbers, names=names))
 
 
 def percent(share: float | None) -> str:

@@ -223,7 +223,7 @@ def _list(*, as_json: bool) -> None:
         (each.indented, each.task, str(each.trial_count), each.summary) for each in CATALOGUE.values()
     ]
     rows += [(name, "", "", f"{len(members)} experiments at once") for name, members in families.items()]
-    print_table("experiment", "task", "trials", "what", rows=rows)
+    print_table("experiment", "task", "trials", "what", rows=rows, names=["experiment"])
     ways = [tuple(each[name] for name in ("name", "task", "family", "title")) for each in methods]
     ways += [(name, "", "", f"{len(members)} methods at once") for name, members in groups.items()]
-    print_table("method", "task", "family", "what", rows=ways)
+    print_table("method", "task", "family", "what", rows=ways, names=["method"])

@@ -50,6 +50,8 @@ def norms(weight: Tensor, out: Tensor, weighted: Tensor, offset: int, factor: fl
 def directions(weight: Tensor, found: Tensor, scale: Tensor, out: Tensor, offset: int, factor: float) -> None:
     """Write each weight over its group's norm, times its trial's scale (trials,) and a factor, into `out`."""
     trials, rows, groups = weight.shape
+    if not scale.is_contiguous():
+        raise ValueError("the scale of each trial must lie beside the next one's")
     size = rows * groups
     grid, numbers = (triton.cdiv(size, 2048), trials), (found.shape[1], offset, groups, factor, size)
     launch(_directions, grid, weight, found, scale, out, *numbers, BLOCK=2048, num_warps=8)

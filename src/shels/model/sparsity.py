@@ -106,7 +106,11 @@ class _GroupNorms(torch.autograd.Function):
         from shels.kernels import sparsity  # noqa: PLC0415
 
         found, *weights = ctx.saved_tensors
-        offset, grads = 0, []
+        offset, grads, gradient = (
+            0,
+            [],
+            gradient.contiguous(),
+        )  # a part of a larger one where layers are summed
         for weight, factor in zip(weights, ctx.factors, strict=True):
             rows = _groups_last(weight)
             out = torch.empty_like(rows)
