@@ -20,6 +20,16 @@ from shels.report.words import count, prose, spread
 _FIGURES = "figures"
 
 
+_KINDS = {
+    "detection": "novelty detection",
+    "exclusivity": "exclusive features",
+    "learning": "learning class by class",
+    "open_world": "the open world",
+}
+"""What a report can be about, in the order of its title; each has its measures explained."""
+_KIND_OF = {"exclusivity": "exclusivity", "incremental": "learning", "open-world": "open_world"}
+
+
 def write_report(results: Sequence[TrialResult], directory: Path) -> list[Path]:
     """Write report.html, report.md, trials.csv, summary.csv and the charts, and list where they lie.
 
@@ -43,10 +53,8 @@ def write_report(results: Sequence[TrialResult], directory: Path) -> list[Path]:
 
 def report_page(found: Sequence[Study]) -> Page:
     """Put together all that the report says."""
-    tasks = {"open_world" if study.family == "open-world" else study.learning for study in found}
-    kinds = {"detection": "novelty detection"} if False in tasks else {}
-    kinds |= {"learning": "learning class by class"} if True in tasks else {}
-    kinds |= {"open_world": "the open world"} if "open_world" in tasks else {}
+    tasks = {_KIND_OF.get(study.family, "detection") for study in found}
+    kinds = {kind: words for kind, words in _KINDS.items() if kind in tasks}
     families = {name: [study for study in found if study.family == name] for name in FAMILIES}
     sections = [
         Section("In short", [*findings.in_short(found), *(prose(f"{kind}_measures") for kind in kinds)]),
@@ -68,7 +76,12 @@ def _family(name: str, members: Sequence[Study]) -> Section:
     drawn = charts.drawn(charts.FAMILY, name, members)
     times = machine.learning_times(members) if learning else None
     published = tables.against_published(members, "Ours beside the published figures")
-    blocks: list[Block] = [words, tables.overview(members, caption), *drawn, *_present(times, published)]
+    overview = tables.overview(members, caption)
+    if any(study.swept for study in members):  # dozens of rows that the chart shows
+        blocks: list[Block] = [words, *drawn, *_folds("Every point", [overview])]
+    else:
+        blocks = [words, overview, *drawn]
+    blocks += _present(times, published)
     blocks += _folds("All statistical tests", _present(tables.statistics(members)))
     blocks += _folds("Further measures", _present(tables.further(members)))
     return Section(title, blocks)
