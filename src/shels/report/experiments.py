@@ -94,7 +94,7 @@ def _behind(study: Study) -> Section:
     classes: list[Figure | Table] = [*charts.drawn(charts.STUDY, "classes", study)]
     classes += class_tables(study)
     blocks: list[Block] = [_composition(study), *_exclusivity(study), *drawn]
-    if len(blocks) == 1 and not stages and not classes:
+    if len(blocks) == 1 and not stages and not classes and not study.swept:
         blocks.append("Its trials have kept no details of training, exclusivity or classes.")
     blocks += [*_folds("Stage by stage", stages), *_folds("Class by class", classes)]
     return Section(f"Learning {study.title}" if study.learning else study.title, blocks)
@@ -102,15 +102,18 @@ def _behind(study: Study) -> Section:
 
 def _composition(study: Study) -> str:
     numbers = {group.title: count(len(group.results), "trial") for group in study.groups}
+    if study.swept:
+        every = count(sum(len(group.results) for group in study.groups), "trial")
+        return f"{study.name}: {every} at {count(len(study.groups), 'point')} of the sweep."
     if len({*numbers.values()}) == 1:
         return f"{study.name}: {next(iter(numbers.values()))} with {' · '.join(numbers)}."
     return f"{study.name}: " + "; ".join(f"{number} with {title}" for title, number in numbers.items()) + "."
 
 
 def _exclusivity(study: Study) -> list[str]:
-    """Give the mean exclusivity of two classes over the trials, for each network."""
+    """Give the mean exclusivity of two classes over the trials, for each network; a sweep has too many."""
     found: dict[str, list[str]] = {}
-    for group in study.groups:
+    for group in () if study.swept else study.groups:
         if mean := group.summary(EXCLUSIVITY):
             found.setdefault(spread(EXCLUSIVITY, mean), []).append(group.title)
     means = "; ".join(f"{' · '.join(titles)} {figures}" for figures, titles in found.items())

@@ -155,7 +155,8 @@ class Study:
         """The title's beginning, enough beside others of its family."""
         start, variant = self.title.partition(":")[0], self.name.partition("@")[2]
         if self.family == "open-world" and (entry := CATALOGUE.get(self.name)):  # several of one data set
-            start += f" {entry.known_count} + {entry.novel_count}" + (f", {variant}" if variant else "")
+            numbers = f" {entry.known_count} + {entry.novel_count}".replace(" ", "\N{NO-BREAK SPACE}")
+            start += numbers + (f", {variant}" if variant else "")
         return start.replace(" known", "\N{NO-BREAK SPACE}known").replace(" novel", "\N{NO-BREAK SPACE}novel")
 
     @property
