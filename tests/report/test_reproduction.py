@@ -337,6 +337,15 @@ def test_results_of_runs_are_packed_and_become_pages(tmp_path):
     assert (tmp_path / "root/docs/images/reproduction/detection-within.png").exists()
 
 
+@pytest.mark.parametrize("option", ["--pack", "--out"])
+def test_a_file_in_place_of_the_folder_is_called_so(tmp_path, option):
+    (tmp_path / "file").write_text("mine")
+    pack(made("exclusivity"), tmp_path / "results")
+    assert "it is a file, not a folder" in fails(1, "report", tmp_path / "results", option, tmp_path / "file")
+    assert "is a file; name the directory" in fails(1, "report", tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_figures_that_no_page_shows_any_more_are_removed(tmp_path):
     (tmp_path / "README.md").write_text(README)
     folder = tmp_path / "docs/images/reproduction"
