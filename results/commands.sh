@@ -4,9 +4,14 @@
 #   results/commands.sh DATA WEIGHTS [RUN]
 #
 # DATA: the folder with the named sets (shels data). WEIGHTS: ImageNet's convolution weights of VGG16
-# (safetensors). RUN: where the run keeps its results, run/ by default; cut off, the same command goes on. At the
-# end its results are packed into this folder, and the pages are written from them. SHELS names the program.
+# (safetensors). RUN: where the run keeps its results, run/ by default; cut off, the same command goes on, and so do
+# single lines of it. At the end the results are packed into this folder, and the pages are written from them. SHELS
+# names the program.
 set -eu
+if [ $# -lt 2 ]; then
+  echo "usage: $0 DATA WEIGHTS [RUN], as its first lines explain" >&2
+  exit 2
+fi
 data=$1 weights=$2 run=${3:-run}
 shels=${SHELS:-shels}
 here=$(dirname "$0")
@@ -25,8 +30,9 @@ reproduce incremental
 # Figure 8 and beyond: agents without class boundaries.
 reproduce open-world
 
-# What the text leaves open, or the authors' code does otherwise.
+# What the text leaves open, or the authors' code does otherwise; the dropout of the code's CIFAR10 network with it.
 reproduce fidelity
+reproduce within/cifar10@dropout --methods shels
 
 $shels report "$run" --pack "$here"
 $shels report "$here" --reproduction "$here/.."

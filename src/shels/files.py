@@ -50,9 +50,8 @@ def check_writable(directory: Path) -> None:
         with tempfile.TemporaryFile(dir=directory) as file:
             file.write(b"written")
     except OSError as error:
-        raise ModelFileError(
-            f"{directory} cannot be written to ({error.strerror}); choose another"
-        ) from error
+        reason = "it is a file, not a folder" if directory.is_file() else error.strerror
+        raise ModelFileError(f"{directory} cannot be written to ({reason}); choose another") from error
 
 
 @contextmanager

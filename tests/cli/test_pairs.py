@@ -193,6 +193,15 @@ def test_methods_are_listed_with_task_settings_and_who_goes_with_whom():
     assert {"detectors": ["odin"], "learners": []} in told["pairs"]
 
 
+def test_what_makes_an_ablation_is_told_and_a_bound_has_nothing_to_set():
+    rows = {row["name"]: row for row in json.loads(shels("methods", "--json").stdout)["methods"]}
+    assert rows["shels-no-sparsity"]["settings"] == rows["penalty"]["settings"] | {"sparsity": 0.0}
+    free = {"beta": 0.0, "zeroed": "never"}
+    assert rows["shels-no-penalty"]["settings"] == rows["penalty"]["settings"] | free
+    assert rows["joint-bound"]["settings"] == {}
+    assert "sparsity" not in rows["ewc"]["settings"]  # an ordinary classifier has none
+
+
 def test_methods_fit_a_narrow_terminal_and_no_name_is_broken():
     shown = shels("methods", columns=80).stdout
     assert max(map(len, shown.splitlines())) <= 80

@@ -285,16 +285,14 @@ def test_of_a_family_what_lacks_its_data_is_left_out_with_how_to_get_it(tmp_path
     ran = ["within/mnist", "within/fmnist", "within/cifar10", "within/cifar10@printed"]
     ran += ["across/mnist-fmnist", "across/fmnist-mnist"]
     assert [name for name in methods_of(fake) if name.startswith(("within/", "across/"))] == ran
-    notes = [line for line in result.stderr.splitlines() if line.startswith("note: left out: ")]
-    absent, damaged, both, *_ = notes
-    fetch = f"{data_dir} has no svhn; `shels data download svhn` gets it"
-    assert absent == f"note: left out: within/svhn, across/svhn-cifar10, as {fetch}"
-    signs = "within/gtsrb, within/gtsrb@trained-images, across/gtsrb-cifar10"
-    assert damaged.startswith(f"note: left out: {signs}, as ")
+    notes = [line for line in result.stderr.splitlines() if line.startswith("note: ")]
+    left, absent, damaged, weights = notes[-4:]
+    names = "within/svhn, within/gtsrb, within/gtsrb@trained-images, across/gtsrb-cifar10, across/gtsrb-svhn"
+    assert left.startswith(f"note: left out, as not all that they need is here: {names}, across/svhn-")
+    assert "across/cifar10-svhn" in left
+    assert absent.startswith(f"note: {data_dir} has no svhn; run `shels data download svhn`, or name another")
     assert "gtsrb.npz is not a whole .npz file" in damaged
-    assert both.startswith("note: left out: across/gtsrb-svhn, as ")
-    assert fetch in both
-    assert any("across/cifar10-svhn" in note and fetch in note and "--weights" in note for note in notes)
+    assert weights.endswith("weights are not given; name their file with --weights")
 
 
 def test_an_experiment_of_a_family_that_is_also_named_must_have_its_data(tmp_path, pretend, data_dir):
@@ -446,6 +444,8 @@ def test_the_list_names_experiments_families_and_methods():
     assert lines[place + 1][-4:] == ["…", "on", "trained", "images"]
     assert "shels-gaussian" in shown
     assert "14 methods at once" in shown
+    narrow = [line.split() for line in shels("reproduce", "--list", columns=80).stdout.splitlines()]
+    assert ["within/gtsrb@trained-images", "10", "…", "on", "trained", "images"] in narrow
     listed = json.loads(shels("reproduce", "--list", "--json").stdout)
     shels_row = {"name": "shels", "title": "SHELS", "task": "detection", "family": "own"}
     assert shels_row in listed["methods"]

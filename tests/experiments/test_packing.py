@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shels.errors import MissingDataError
+from shels.errors import DataError, MissingDataError
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.estimate import Kind, costs_of, estimated, kind_of, shipped_costs, table_of
 from shels.experiments.methods import METHODS
@@ -111,6 +111,19 @@ def test_a_directory_without_packed_results_says_how_they_are_made(tmp_path):
     Records(tmp_path).append(result_of(trials_of("within/digits", count=1)[0]))
     with pytest.raises(MissingDataError, match="shels report DIR --pack"):
         Records(tmp_path).packed()
+
+
+@pytest.mark.parametrize("change", [lambda text: text[:-200], lambda text: b'{"broken\n' + text])
+def test_packing_beside_a_damaged_line_is_refused_as_the_line_would_be_lost(tmp_path, change):
+    pack([measured(trial) for trial in trials_of("within/fmnist")], tmp_path)
+    path = tmp_path / "within.jsonl"
+    damaged = change(path.read_bytes())
+    path.write_bytes(damaged)
+    with pytest.raises(
+        DataError, match=r"within\.jsonl, line (1|the last): it is no record of a trial .*mend the"
+    ):
+        pack([measured(trial) for trial in trials_of("within/mnist")], tmp_path)
+    assert path.read_bytes() == damaged
 
 
 # Estimates ----------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ def results(accuracies, name="open-world/mnist", count=2):
     ]
 
 
+CLASSES = "MNIST 7 + 3".replace(" ", "\N{NO-BREAK SPACE}")
 FOUND = {"shels-agent": 0.7, "gaussian-agent": 0.95, "joint-bound": 0.98}
 
 
@@ -54,7 +55,7 @@ def test_an_experiment_has_one_figure_with_a_panel_for_each_agent():
 
 def test_what_agents_lack_to_joint_training_is_told_trial_by_trial():
     [told] = against_joint(studies(results(FOUND)))
-    assert told.endswith("points of per cent: MNIST 7 + 3: SHELS agent −28.00, Gaussian agent −3.00.")
+    assert told.endswith(f"points of per cent: {CLASSES}: SHELS agent −28.00, Gaussian agent −3.00.")
     assert list(against_joint(studies(results({"shels-agent": 0.7})))) == []
     ours, theirs = results({"shels-agent": 0.7}, count=3), results({"joint-bound": 0.98}, count=2)
     assert differences(ours, theirs) == pytest.approx([-0.28, -0.28])  # the third has no partner

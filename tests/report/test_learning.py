@@ -20,6 +20,7 @@ from shels.experiments.methods import METHODS
 from shels.experiments.trials import LEARNING_MEASURES, TrialResult
 from shels.report import tables
 from shels.report.breakdown import class_tables, epoch_curve, rates, stage_table, stages
+from shels.report.charts import epochs
 from shels.report.charts.classes import classes
 from shels.report.charts.learning import curves
 from shels.report.charts.networks import networks
@@ -299,7 +300,7 @@ def test_the_table_of_times_says_that_methods_with_one_network_share_its_time():
 def test_every_text_that_the_pages_ask_for_stands_in_the_template_and_no_other():
     source = "".join(path.read_text() for path in Path(report.__file__).parent.rglob("*.py"))
     used = {*re.findall(r'prose\(\s*"(\w+)"', source), *re.findall(r'"(decision_by_\w+)"', source)}
-    used |= {"detection_measures", "learning_measures", "open_world_measures"}
+    used |= {f"{kind}_measures" for kind in ("detection", "exclusivity", "learning", "open_world")}
     written = (Path(report.__file__).parent / "templates/prose.txt").read_text()
     assert {*re.findall(r"{% macro (\w+)", written)} == used | {"listed", "pairing", "weakest"}
 
@@ -331,19 +332,44 @@ def test_a_curve_is_averaged_point_by_point_over_trials():
 def test_records_without_curves_have_none_and_no_figure():
     (study,) = studies(run())
     assert epoch_curve(study.groups[0]) == []
-    assert [figure.name for figure in curves([study])] == ["learning-incremental"]
+    assert epochs.curves([study]) == []
 
 
-def test_every_epoch_is_drawn_once_records_have_it_in_panels_of_eight_methods_at_most():
+def test_trials_that_learned_a_class_in_more_or_fewer_epochs_meet_at_its_ends():
+    short, long = (
+        [[1, 0, 0.4, 0.0], [1, 1, 0.6, 0.5]],
+        [[1, 0, 0.4, 0.0], [1, 1, 0.8, 0.2], [1, 2, 0.8, 0.3], [1, 4, 1.0, 0.7]],
+    )
+    results = [
+        replace(each, details={"curve": curve})
+        for each, curve in zip(run(count=2), (short, long), strict=True)
+    ]
+    (study,) = studies(results)
+    found = epoch_curve(study.groups[0])
+    assert [point.classes for point in found] == [0, 0.25, 0.5, 1]
+    assert [point.overall.mean for point in found] == pytest.approx([0.4, 0.625, 0.65, 0.8])  # 0.45, 0.5
+    assert [point.newest.mean for point in found] == pytest.approx([0.0, 0.1625, 0.275, 0.6])
+
+
+def test_every_epoch_is_drawn_once_records_have_it_of_eight_methods_at_most():
     groups = (with_curves(run(method=name), 0.01 * place) for place, name in enumerate(WAYS))
-    results = [result for group in groups for result in group]
-    figures = {figure.name: figure for figure in curves(studies(results))}
-    figure = figures["epochs-incremental-digits"]
+    found = studies([result for group in groups for result in group])
+    (figure,) = epochs.curves(found)
     canvas = Canvas()
     figure.draw(canvas)
-    panels = canvas.axes
-    assert [len(axes.get_legend().get_texts()) for axes in panels] == [6, 6, 5]
-    for axes in panels:
-        curves_drawn = [line for line in axes.get_lines() if len(line.get_xdata()) == 6]
-        assert len(curves_drawn) == 2 * len(axes.get_legend().get_texts())  # all classes, and the newest
-    assert "every epoch" in figure.caption
+    drawn = [text.get_text() for text in canvas.legends[0].get_texts()]
+    paper = ["penalty", "shels-no-sparsity", "shels-no-penalty", "ags-cl", "gdumb", "shels-gdumb"]
+    assert drawn == [METHODS[name].title for name in (*paper, "gaussian", "proximal")]
+    assert [len(axes.get_lines()) for axes in canvas.axes] == [8, 8]
+    left_out = figure.caption.partition("room for eight methods: ")[2].removesuffix(".").split(", ")
+    assert len(left_out) == len(WAYS) - 8 + 1  # the title "GDumb, from scratch" has a comma
+    (figure,) = epochs.curves(studies(with_curves(run(method="ewc"))))
+    assert "Left out" not in figure.caption
+
+
+def test_a_method_that_learns_in_one_pass_is_drawn_level():
+    curve = [[0, 0, 0.9, None], [1, 0, 0.8, 0.0], [1, 1, 0.85, 0.5]]
+    results = [replace(each, details={"curve": curve}) for each in run(method="slda")]
+    canvas = Canvas()
+    epochs.curves(studies(results))[0].draw(canvas)
+    assert [axes.get_lines()[0].get_drawstyle() for axes in canvas.axes] == ["steps-pre"] * 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from shels.experiments.published import AS_PUBLISHED, published
 from shels.experiments.records import Records
 from shels.experiments.trials import LEARNING_MEASURES, MEASURES, OPEN_WORLD_MEASURES, TrialResult
 from shels.experiments.variants import VARIANTS
-from shels.report.charts.epochs import curve_of
 from shels.report.charts.epochs import curves as epoch_curves
 from shels.report.charts.sweeps import curves as sweep_curves
 from shels.report.charts.sweeps import sweep_of
@@ -30,6 +28,7 @@ from shels.report.reproduction.pages import BEGIN, END, make_pages
 from shels.report.reproduction.remarks import Difference, Remarks, read_remarks
 from shels.report.reproduction.sections import parts, times
 from shels.report.studies import studies
+from shels.report.tables import overview, statistics
 from tests.cli.commands import fails, shels
 
 ROOT = Path(__file__).parents[2]
@@ -109,7 +108,8 @@ def test_the_answer_counts_the_setting_that_made_the_published_figures(pages):
     page = pages.files["docs/reproduction.md"]
     assert "**Of 12 published means of SHELS's novelty detection, 12 of ours lie within" in page
     assert "8 of 8 within data sets, 4 of 4 across" in page
-    assert "Of 4 means of the paper's rival, scaled cosine, 4 do" in page
+    assert "**Scaled cosine**, the paper's rival: 4 of 4 means lie within: 4 of 4 within data sets" in page
+    assert "published figures in brackets: SHELS 1.000 (1.000)." in page
 
 
 def test_without_the_variant_the_experiment_itself_counts():
@@ -241,19 +241,6 @@ def test_the_table_of_the_sweep_compares_its_ends_on_the_same_seeds():
 # Learning epoch by epoch --------------------------------------------------------------------------------
 
 
-def test_a_curve_gives_every_class_the_same_room_and_averages_its_trials():
-    one = [[0, 0, 0.9, None], [1, 0, 0.8, 0.0], [1, 8, 0.9, 1.0], [2, 0, 0.7, 0.0], [2, 1, 0.8, 0.5]]
-    other = [[place, epoch, overall - 0.2, newest] for place, epoch, overall, newest in one]
-    results = made("incremental/mnist", "penalty", 2)
-    results = [replace(r, details={"curve": c}) for r, c in zip(results, (one, other), strict=True)]
-    [study] = studies(results)
-    found = curve_of(study.groups[0])
-    assert found[:, 0].tolist() == [0.0, 0.0, 1.0, 1.0, 2.0]
-    assert found[:, 1] == pytest.approx([0.8, 0.7, 0.8, 0.6, 0.7])
-    assert math.isnan(found[0, 2])
-    assert found[1:, 2].tolist() == [0.0, 1.0, 0.0, 0.5]
-
-
 def test_curves_by_epoch_and_by_weight_are_drawn_where_there_are_any():
     [figure] = epoch_curves(studies(learned("incremental/mnist", "penalty")))
     assert figure.png().startswith(b"\x89PNG")
@@ -348,6 +335,50 @@ def test_results_of_runs_are_packed_and_become_pages(tmp_path):
     assert shels(*command, "--json").exit_code == 0
     assert SENTENCE in (tmp_path / "root/docs/reproduction.md").read_text("utf-8")
     assert (tmp_path / "root/docs/images/reproduction/detection-within.png").exists()
+
+
+@pytest.mark.parametrize("option", ["--pack", "--out"])
+def test_a_file_in_place_of_the_folder_is_called_so(tmp_path, option):
+    (tmp_path / "file").write_text("mine")
+    pack(made("exclusivity"), tmp_path / "results")
+    assert "it is a file, not a folder" in fails(1, "report", tmp_path / "results", option, tmp_path / "file")
+    assert "is a file; name the directory" in fails(1, "report", tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_figures_that_no_page_shows_any_more_are_removed(tmp_path):
+    (tmp_path / "README.md").write_text(README)
+    folder = tmp_path / "docs/images/reproduction"
+    folder.mkdir(parents=True)
+    (folder / "of-before.png").write_bytes(b"")
+    (folder / "notes.txt").write_text("kept")
+    pack(made("exclusivity", details={"exclusivity": np.full((5, 5), 0.99).tolist()}), tmp_path / "results")
+    first = shels("report", tmp_path / "results", "--reproduction", tmp_path)
+    assert first.exit_code == 0, first.output
+    assert sorted(path.name for path in folder.iterdir()) == ["exclusivity-exclusivity.png", "notes.txt"]
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert shels("report", tmp_path / "results", "--reproduction", tmp_path).exit_code == 0
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
+
+
+def test_one_measure_is_adjusted_over_none():
+    found = studies([*made("exclusivity"), *made("exclusivity", "scaled-cosine")])
+    for note in (overview(found, "").note, statistics(found).note):
+        assert "one measures" not in note
+        assert "Holm's adjustment" not in note
+    assert "Holm p: the same, as there is one measure to adjust over." in statistics(found).note
+
+
+def test_the_points_of_a_sweep_stand_in_order_without_stars():
+    table = overview(studies(swept()), "")
+    assert [row[1] for row in table.rows] == [
+        "SHELS",
+        "SHELS, alpha 0.0, depth_weights layer-wise",
+        "SHELS, alpha 0.001, depth_weights constant",
+        "SHELS, alpha 0.02, depth_weights constant",
+        "SHELS, alpha 0.02, depth_weights layer-wise",
+    ]
+    assert "Stars" not in table.note
 
 
 def test_pages_are_made_of_packed_results_alone_and_into_a_repository(tmp_path):

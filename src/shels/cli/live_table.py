@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shels.experiments.trials import Trial, TrialResult
 
 LEGEND = "Percent, mean ± sd over trials."
+COUNTED = "Percent, batches and alarms in numbers; mean ± sd over trials."
 _MOST_BESIDE = 4  # columns that fit 80 characters with mean and spread beside each other
 BESIDE = "Below them the paper's, with ✓ where our mean lies within one sd of theirs."
 
@@ -72,7 +73,9 @@ class LiveTable(Shown):
         for each in _tables(rows):
             self._console.print(each)
         compared = any(row.published(measure) for row in rows for measure in _columns(row))
-        typer.echo(f"{LEGEND} {BESIDE}" if compared else LEGEND)
+        counted = any(MEASURES[measure].counts for row in rows for measure in _columns(row))
+        legend = COUNTED if counted else LEGEND
+        typer.echo(f"{legend} {BESIDE}" if compared else legend)
 
 
 def _tables(rows: Sequence[Row]) -> list[Table]:

@@ -20,7 +20,7 @@ _NARROW = 120
 
 
 def methods(as_json: options.Json = False) -> None:
-    """List the methods: for detection, for learning classes.
+    """List the methods: for detection, for learning classes, for agents.
 
     A family names all of its methods at once in --methods of shels reproduce.
     Detectors and learners are paired by --detector and --learner of shels train.
@@ -67,7 +67,11 @@ def _row(method: Any) -> dict[str, Any]:
     row = {name: getattr(method, name) for name in ("name", "title", "task", "family", "paper", "stores")}
     if method.task != "detection":
         settings = method.settings(DEFAULT, "")
-        return row | {"settings": asdict(settings.accommodation), "detector": detector_name(settings)}
+        plain = settings.network.head == DEFAULT.network.head and not settings.training.alpha
+        about = (
+            {} if method.knows_all else asdict(settings.accommodation) | ({"sparsity": 0.0} if plain else {})
+        )
+        return row | {"settings": about, "detector": detector_name(settings)}
     return row | {"settings": entry_of(method.score).defaults, "score": method.score}
 
 

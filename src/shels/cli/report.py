@@ -13,6 +13,7 @@ from shels.cli import options
 from shels.cli.display import print_result, say
 from shels.cli.errors import FAILED
 from shels.cli.options import argument, option
+from shels.files import check_writable
 
 if TYPE_CHECKING:
     from shels.experiments.trials import TrialResult
@@ -52,6 +53,7 @@ def report(
     from shels.experiments.records import Records  # noqa: PLC0415
 
     results = [result for each in directories for result in Records(each).results()]
+    check_writable(pack or out or directories[0])
     if pack is not None:
         from shels.experiments.packing import pack as packing  # noqa: PLC0415
 

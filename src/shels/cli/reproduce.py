@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from shels.cli import options
-from shels.cli.display import duration, print_facts, print_json, print_result, print_table, say
+from shels.cli.display import duration, print_facts, print_json, print_result, print_table, results, say
 from shels.cli.errors import FAILED
 from shels.cli.options import argument, option
 from shels.config import Precision
@@ -30,6 +30,8 @@ shels reproduce incremental/digits --methods own,closed-form
 
 Every finished trial is kept. Cut off at any moment, the same command goes on."""
 
+_WIDE = 110
+"""Columns from which on experiments and their variants fit one table."""
 _LENGTH, _SPEED = "What makes other trials", "How they are run"
 
 
@@ -74,8 +76,8 @@ def reproduce(  # noqa: PLR0913 - a parameter for each option
 
     Trains and measures each method on the classes of each trial, keeps every
     result in DIR, and writes a report there. What DIR holds already is not run
-    again. An experiment takes the methods of its task: detection or learning.
-    Of a family, what lacks its data is left out.
+    again. An experiment takes the methods of its task: detection, learning, or
+    the open world. Of a family, what lacks its data is left out.
     """
     if show_list:
         _list(as_json=as_json)
@@ -128,8 +130,8 @@ class _Run:
         known = len(missing) - time.unknown
         if not missing or not (known or always):
             return
-        words = [f"about {duration(time.seconds)} for {known} trials, by what such took"] if known else []
-        words += [f"unknown for {time.unknown} trials, as none like them was timed"] if time.unknown else []
+        words = [f"about {duration(time.seconds)} for {_trials(known)}, by what such took"] if known else []
+        words += [f"unknown for {_trials(time.unknown)}, as none like them was timed"] if time.unknown else []
         say(f"estimate: {'; '.join(words)} on {place}")
 
     def run(self, data_dir: Path | None, *, report: bool) -> int:
@@ -168,9 +170,10 @@ class _Run:
                     shown.update(advance)
         except KeyboardInterrupt:
             done = sum(self.records.find(trial) is not None for trial in self.trials)
+            safe = f", and safe in {self.records.path}" if done else ""
             say(
-                f"interrupted: {done} of {status.wanted} trials are done, and safe in {self.records.path}; "
-                "the same command goes on with the others"
+                f"interrupted: {done} of {status.wanted} trials are done{safe}; the same command goes on "
+                "with the others"
             )
             raise typer.Exit(FAILED) from None
 
@@ -183,6 +186,10 @@ class _Run:
         except (ShelsError, OSError, ImportError) as error:
             say(f"error: the results are safe, but the report could not be written: {error}")
             return None
+
+
+def _trials(number: int) -> str:
+    return f"{number} trial{'s' * (number != 1)}"
 
 
 def _notes(notes: Sequence[str]) -> None:
@@ -219,11 +226,28 @@ def _list(*, as_json: bool) -> None:
         listed = {"experiments": experiments, "families": families, "methods": methods}
         print_json(listed | {"method_families": groups})
         return
-    rows: list[tuple[str, ...]] = [
-        (each.indented, each.task, str(each.trial_count), each.summary) for each in CATALOGUE.values()
-    ]
-    rows += [(name, "", "", f"{len(members)} experiments at once") for name, members in families.items()]
-    print_table("experiment", "task", "trials", "what", rows=rows, names=["experiment"])
+    _print_experiments({name: len(members) for name, members in families.items()})
     ways = [tuple(each[name] for name in ("name", "task", "family", "title")) for each in methods]
-    ways += [(name, "", "", f"{len(members)} methods at once") for name, members in groups.items()]
+    ways += [(name, "", "", _methods(len(members))) for name, members in groups.items()]
     print_table("method", "task", "family", "what", rows=ways, names=["method"])
+
+
+def _print_experiments(families: dict[str, int]) -> None:
+    """List experiments, each with its variants; where their long names leave no room, these come below."""
+    from shels.experiments.catalogue import CATALOGUE  # noqa: PLC0415
+
+    apart = [each for each in CATALOGUE.values() if each.variant and results().width < _WIDE]
+    rows: list[tuple[str, ...]] = [
+        (each.indented, each.task, str(each.trial_count), each.summary)
+        for each in CATALOGUE.values()
+        if each not in apart
+    ]
+    rows += [(name, "", "", f"{number} experiments at once") for name, number in families.items()]
+    print_table("experiment", "task", "trials", "what", rows=rows, names=["experiment"])
+    if apart:
+        variants = [(each.name, str(each.trial_count), each.summary.strip()) for each in apart]
+        print_table("variant", "trials", "what is otherwise", rows=variants, names=["variant"])
+
+
+def _methods(number: int) -> str:
+    return f"{number} methods at once" if number != 1 else "1 method"

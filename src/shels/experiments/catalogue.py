@@ -189,7 +189,7 @@ def _open_world(
 
 
 def _exclusivity() -> Experiment:
-    title = "exclusivity of features: FMNIST, 5 of 10 classes known"
+    title = "FMNIST: exclusivity of features, 5 of 10 classes known"
     sets = ("fmnist", "fmnist", PAPER["fmnist"])
     return Experiment("exclusivity", title, *sets, known_count=5, methods=("shels", "trained"))
 
@@ -295,9 +295,14 @@ def find_experiments(names: Iterable[str]) -> list[Experiment]:
     A name is one of CATALOGUE or of FAMILIES; a family gives its experiments in the catalogue's order.
     """
     found: dict[str, Experiment] = {}
-    choices = (*FAMILIES, *CATALOGUE)
     for name in names:
-        if name not in choices:
-            raise SettingsError(unknown_name("experiment", name, choices))
+        if name not in FAMILIES and name not in CATALOGUE:
+            raise SettingsError(_unknown(name))
         found |= {each.name: each for each in FAMILIES.get(name) or (CATALOGUE[name],)}
     return list(found.values())
+
+
+def _unknown(name: str) -> str:
+    """Say that there is no such experiment: with the nearest one, and where all are named, which are many."""
+    near = unknown_name("experiment", name, (*FAMILIES, *CATALOGUE)).partition(" (")[0]
+    return f"{near} (`shels reproduce --list` names all; at once: {', '.join(FAMILIES)})"

@@ -69,7 +69,7 @@ def pack(results: Iterable[TrialResult], directory: Path) -> list[Path]:
     """Add results to the packed ones of a directory, and return the files that it has now.
 
     A trial that is there already gets its new result. The same results give the same files, in whatever order
-    they come.
+    they come. Where a line of those files cannot be read nothing is written, as it would be lost.
     """
     try:
         before = Records(directory).packed()

@@ -154,5 +154,5 @@ def _exclusivity(method: str) -> Published | None:
     if method not in _EXCLUSIVITY:
         return None
     mean, error, source = _EXCLUSIVITY[method]
-    note = f"printed with the standard error {error:g}, which is the deviation over the root of {TRIALS}"
+    note = f"printed with its standard error, which is the deviation over the root of {TRIALS}"
     return Published(mean, error * math.sqrt(TRIALS), 1, source, note)

@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from io import FileIO
 from pathlib import Path
@@ -19,6 +19,8 @@ from shels.files import check_writable, locked, require_regular, unharmed
 
 _Stamp: TypeAlias = tuple[tuple[str, int, int, int], ...]  # name, inode, size, time of change of each file
 
+_CUT = "the last"
+"""Stands for the number of a line without an end."""
 _IN_USE = "another run is writing its results there; wait until it ends, or name another directory"
 
 
@@ -41,6 +43,8 @@ class Records:
 
         A last line that was cut off is left out. A damaged line before it is left out with a warning.
         """
+        if self.directory.is_file():
+            raise DataError(f"{self.directory} is a file; name the directory that holds results of trials")
         if not self.any():
             raise MissingDataError(
                 f"{self.directory} holds no results of trials (no {self.path.name}); "
@@ -53,8 +57,17 @@ class Records:
         return bool(self._files())
 
     def packed(self) -> list[TrialResult]:
-        """Return the packed results alone, whatever was run here since; none is an error."""
-        found = {key: each for path in self._packed_files() for key, each in _found(path).items()}
+        """Return the packed results alone, whatever was run here since; none is an error.
+
+        They were written whole, so a line that cannot be read is damage, and whoever wrote them anew without
+        it would lose it: that is an error too.
+        """
+        found: dict[str, TrialResult] = {}
+        for path in self._packed_files():
+            some, damage = _read(path)
+            for number, error in damage.items():
+                raise DataError(f"{path}, line {number}: {error}; mend the file, or get it back as it was")
+            found |= some
         if not found:
             raise MissingDataError(
                 f"{self.directory} holds no packed results; `shels report DIR --pack {self.directory}` packs "
@@ -140,23 +153,33 @@ def without_folder(trial: Trial) -> Trial:
 
 
 def _found(path: Path) -> dict[str, TrialResult]:
-    """Read the results in a file by their keys, in order; damaged lines are left out with a warning."""
+    """Read the results in a file by their keys, in order; damaged lines are left out with a warning.
+
+    Not so a last line without its end: it was cut off, or is being written at this moment.
+    """
+    found, damage = _read(path)
+    for number, error in damage.items():
+        if number != _CUT:
+            warnings.warn(f"{path}, line {number} is left out: {error}", stacklevel=4)
+    return found
+
+
+def _read(path: Path) -> tuple[dict[str, TrialResult], dict[int | str, DataError]]:
+    """Read the results in a file by their keys, in order, and what is wrong with lines, by their numbers."""
     require_regular(path, DataError)
     try:
-        *lines, last = path.read_bytes().split(b"\n")
+        lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
     found: dict[str, TrialResult] = {}
+    damage: dict[int | str, DataError] = {}
     for number, line in enumerate(lines, start=1):
         try:
             if line.strip():
                 _keep(found, _parsed(line))
         except DataError as error:
-            warnings.warn(f"{path}, line {number} is left out: {error}", stacklevel=4)
-    with suppress(DataError):  # cut off, or being written at this moment
-        if last:
-            _keep(found, _parsed(last))
-    return found
+            damage[number if number < len(lines) else _CUT] = error
+    return found, damage
 
 
 def _keep(results: dict[str, TrialResult], result: TrialResult) -> None:

@@ -73,31 +73,30 @@ def check_data(trials: Sequence[Trial], data_dir: Path | None) -> None:
             raise DataError(each.problem)
     absent = [each.name for each in sets if not each.present]
     if absent:
-        raise MissingDataError(
-            f"{sources.data_directory(data_dir)} has no {', no '.join(absent)}; run {_fetching(absent)}, or "
-            "name another folder with --data-dir (`shels data` tells what is where)"
-        )
+        raise MissingDataError(_absence(absent, data_dir))
 
 
 def without_data(
     trials: Sequence[Trial], names: Sequence[str], data_dir: Path | None, weights: Path | None
 ) -> tuple[list[Trial], list[str]]:
-    """Find the trials that cannot be run here and that nobody asked for by name, and say why of each kind.
+    """Find the trials that cannot be run here and that nobody asked for by name, and say what they lack.
 
     names: what was asked for; an experiment that only came with its family may be left out, be it that a data
     set is missing or damaged, or that VGG16's pretrained weights are not given.
     """
     free = [trial for trial in trials if trial.experiment not in names]
-    reasons = {each.name: _absence(each, data_dir) for each in _needed(free, data_dir)}
-    left: dict[str, list[Trial]] = {}
-    for trial in free:
-        whys = [reasons[name] for name in (trial.known_data, trial.novel_data) if reasons[name]]
-        if weights is None and _takes_weights(trial):
-            whys.append("VGG16's pretrained weights are not given; name their file with --weights")
-        if whys:
-            left.setdefault(", and ".join(dict.fromkeys(whys)), []).append(trial)
-    notes = [f"left out: {', '.join(_experiments(some))}, as {why}" for why, some in left.items()]
-    return [trial for some in left.values() for trial in some], notes
+    lacking = [each for each in _needed(free, data_dir) if each.problem or not each.present]
+    unusable = {each.name for each in lacking}
+    fresh = {trial.key for trial in free if weights is None and _takes_weights(trial)}
+    left = [each for each in free if each.key in fresh or unusable & {each.known_data, each.novel_data}]
+    if not left:
+        return [], []
+    notes = [f"left out, as not all that they need is here: {', '.join(_experiments(left))}"]
+    absent = [each.name for each in lacking if not each.present and not each.problem]
+    notes += [_absence(absent, data_dir)] if absent else []
+    notes += [each.problem for each in lacking if each.problem]
+    notes += ["VGG16's pretrained weights are not given; name their file with --weights"] if fresh else []
+    return left, notes
 
 
 def _needed(trials: Sequence[Trial], data_dir: Path | None) -> list[sources.Listed]:
@@ -106,15 +105,13 @@ def _needed(trials: Sequence[Trial], data_dir: Path | None) -> list[sources.List
     return [each for each in sources.listing(data_dir) if each.name in names] if names else []
 
 
-def _absence(data: sources.Listed, data_dir: Path | None) -> str:
-    """Say why a data set cannot be used; nothing where it can."""
-    if data.problem or data.present:
-        return data.problem or ""
-    return f"{sources.data_directory(data_dir)} has no {data.name}; {_fetching([data.name])} gets it"
-
-
-def _fetching(names: Sequence[str]) -> str:
-    return ", ".join(f"`shels data download {name}`" for name in names)
+def _absence(names: Sequence[str], data_dir: Path | None) -> str:
+    """Say which data sets are not here, and how to get them."""
+    fetching = ", ".join(f"`shels data download {name}`" for name in names)
+    return (
+        f"{sources.data_directory(data_dir)} has no {', no '.join(names)}; run {fetching}, or name another "
+        "folder with --data-dir (`shels data` tells what is where)"
+    )
 
 
 def _takes_weights(trial: Trial) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shels.experiments.statistics import Summary, summary_of
 from shels.report.page import Cell, Table
@@ -151,24 +152,34 @@ class CurvePoint:
 
 
 def epoch_curve(group: Group) -> list[CurvePoint]:
-    """Average accuracies epoch by epoch, point by point; nothing where trials have not kept that.
+    """Average accuracies epoch by epoch; nothing where trials have not kept that.
 
-    Two points stand at each whole number: the end of a class, and the next one before it is learned.
+    A class takes the same room however many epochs a trial had for it; between its points a trial counts with
+    the straight line that joins them. Two points stand at each whole number: the end of a class, and the next
+    one before it is learned.
     """
-    found: dict[tuple[int, int], list[tuple[float, Mapping[str, float | None]]]] = {}
-    for curve in group.details("curve"):
-        ends = {point[0]: point[1] for point in curve}  # the last epoch of each class
-        numbers: dict[int, int] = {}
-        for place, epoch, overall, newest in curve:
-            number = numbers[place] = numbers.get(place, -1) + 1
-            at = place - 1 + epoch / ends[place] if place else 0.0
-            found.setdefault((place, number), []).append((at, {"overall": overall, "newest": newest}))
+    trials = [_by_class(curve) for curve in group.details("curve")]
     points = []
-    for _, each in sorted(found.items()):
-        overall, newest = (summary_of(values[name] for _, values in each) for name in ("overall", "newest"))
-        if overall is not None:
-            points.append(CurvePoint(float(np.mean([at for at, _ in each])), overall, newest))
+    for number in sorted({number for trial in trials for number in trial}):
+        some = [trial[number] for trial in trials if number in trial]
+        for at in sorted({float(place) for each in some for place in each[:, 0]}):
+            overall, newest = (
+                summary_of(float(np.interp(at, each[:, 0], each[:, column])) for each in some)
+                for column in (1, 2)
+            )
+            if overall is not None:
+                points.append(CurvePoint(at, overall, newest))
     return points
+
+
+def _by_class(curve: Sequence[Sequence[Any]]) -> dict[int, NDArray[np.float64]]:
+    """Divide a trial's curve by the class being learned: place, overall and newest, (points, 3)."""
+    ends = {point[0]: point[1] for point in curve}  # the last epoch of each class
+    found: dict[int, list[tuple[float, float, float]]] = {}
+    for number, epoch, overall, newest in curve:
+        at = number - 1 + round(epoch / ends[number], 6) if number else 0.0
+        found.setdefault(number, []).append((at, overall, np.nan if newest is None else newest))
+    return {number: np.array(points, dtype=np.float64) for number, points in found.items()}
 
 
 def stage_table(study: Study) -> Table | None:

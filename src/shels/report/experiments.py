@@ -20,6 +20,16 @@ from shels.report.words import count, prose, spread
 _FIGURES = "figures"
 
 
+_KINDS = {
+    "detection": "novelty detection",
+    "exclusivity": "exclusive features",
+    "learning": "learning class by class",
+    "open_world": "the open world",
+}
+"""What a report can be about, in the order of its title; each has its measures explained."""
+_KIND_OF = {"exclusivity": "exclusivity", "incremental": "learning", "open-world": "open_world"}
+
+
 def write_report(results: Sequence[TrialResult], directory: Path) -> list[Path]:
     """Write report.html, report.md, trials.csv, summary.csv and the charts, and list where they lie.
 
@@ -43,10 +53,8 @@ def write_report(results: Sequence[TrialResult], directory: Path) -> list[Path]:
 
 def report_page(found: Sequence[Study]) -> Page:
     """Put together all that the report says."""
-    tasks = {"open_world" if study.family == "open-world" else study.learning for study in found}
-    kinds = {"detection": "novelty detection"} if False in tasks else {}
-    kinds |= {"learning": "learning class by class"} if True in tasks else {}
-    kinds |= {"open_world": "the open world"} if "open_world" in tasks else {}
+    tasks = {_KIND_OF.get(study.family, "detection") for study in found}
+    kinds = {kind: words for kind, words in _KINDS.items() if kind in tasks}
     families = {name: [study for study in found if study.family == name] for name in FAMILIES}
     sections = [
         Section("In short", [*findings.in_short(found), *(prose(f"{kind}_measures") for kind in kinds)]),
@@ -68,7 +76,12 @@ def _family(name: str, members: Sequence[Study]) -> Section:
     drawn = charts.drawn(charts.FAMILY, name, members)
     times = machine.learning_times(members) if learning else None
     published = tables.against_published(members, "Ours beside the published figures")
-    blocks: list[Block] = [words, tables.overview(members, caption), *drawn, *_present(times, published)]
+    overview = tables.overview(members, caption)
+    if any(study.swept for study in members):  # dozens of rows that the chart shows
+        blocks: list[Block] = [words, *drawn, *_folds("Every point", [overview])]
+    else:
+        blocks = [words, overview, *drawn]
+    blocks += _present(times, published)
     blocks += _folds("All statistical tests", _present(tables.statistics(members)))
     blocks += _folds("Further measures", _present(tables.further(members)))
     return Section(title, blocks)
@@ -81,7 +94,7 @@ def _behind(study: Study) -> Section:
     classes: list[Figure | Table] = [*charts.drawn(charts.STUDY, "classes", study)]
     classes += class_tables(study)
     blocks: list[Block] = [_composition(study), *_exclusivity(study), *drawn]
-    if len(blocks) == 1 and not stages and not classes:
+    if len(blocks) == 1 and not stages and not classes and not study.swept:
         blocks.append("Its trials have kept no details of training, exclusivity or classes.")
     blocks += [*_folds("Stage by stage", stages), *_folds("Class by class", classes)]
     return Section(f"Learning {study.title}" if study.learning else study.title, blocks)
@@ -89,15 +102,18 @@ def _behind(study: Study) -> Section:
 
 def _composition(study: Study) -> str:
     numbers = {group.title: count(len(group.results), "trial") for group in study.groups}
+    if study.swept:
+        every = count(sum(len(group.results) for group in study.groups), "trial")
+        return f"{study.name}: {every} at {count(len(study.groups), 'point')} of the sweep."
     if len({*numbers.values()}) == 1:
         return f"{study.name}: {next(iter(numbers.values()))} with {' · '.join(numbers)}."
     return f"{study.name}: " + "; ".join(f"{number} with {title}" for title, number in numbers.items()) + "."
 
 
 def _exclusivity(study: Study) -> list[str]:
-    """Give the mean exclusivity of two classes over the trials, for each network."""
+    """Give the mean exclusivity of two classes over the trials, for each network; a sweep has too many."""
     found: dict[str, list[str]] = {}
-    for group in study.groups:
+    for group in () if study.swept else study.groups:
         if mean := group.summary(EXCLUSIVITY):
             found.setdefault(spread(EXCLUSIVITY, mean), []).append(group.title)
     means = "; ".join(f"{' · '.join(titles)} {figures}" for figures, titles in found.items())

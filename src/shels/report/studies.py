@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any
 
@@ -155,7 +155,8 @@ class Study:
         """The title's beginning, enough beside others of its family."""
         start, variant = self.title.partition(":")[0], self.name.partition("@")[2]
         if self.family == "open-world" and (entry := CATALOGUE.get(self.name)):  # several of one data set
-            start += f" {entry.known_count} + {entry.novel_count}" + (f", {variant}" if variant else "")
+            numbers = f" {entry.known_count} + {entry.novel_count}".replace(" ", "\N{NO-BREAK SPACE}")
+            start += numbers + (f", {variant}" if variant else "")
         return start.replace(" known", "\N{NO-BREAK SPACE}known").replace(" novel", "\N{NO-BREAK SPACE}novel")
 
     @property
@@ -260,11 +261,24 @@ def _groups(results: Sequence[TrialResult]) -> tuple[Group, ...]:
     made, experiment = [], results[0].trial.experiment
     for method, kinds in by_method.items():
         standard = [kind for kind in kinds if not _differences(experiment, method, dict(kind))]
-        for kind in [*standard, *(kind for kind in kinds if kind not in standard)]:
+        others = sorted((kind for kind in kinds if kind not in standard), key=partial(_by_size, varied))
+        for kind in [*standard, *others]:
             variant = tuple(each for each in kind if each[0] in varied)
             alone = standard == [kind] and method in METHODS
             made.append(Group(experiment, method, variant, tuple(kinds[kind]), alone))
     return tuple(made)
+
+
+def _by_size(varied: Collection[str], kind: Variant) -> list[tuple[bool, float, str]]:
+    """Order settings by what is varied in them: numbers by their size, then words."""
+    return [_size(value) for name, value in kind if name in varied]
+
+
+def _size(value: str) -> tuple[bool, float, str]:
+    try:
+        return False, float(value), value
+    except ValueError:
+        return True, 0.0, value
 
 
 def _differences(experiment: str, method: str, ours: Mapping[str, str]) -> dict[str, tuple[str, str]]:

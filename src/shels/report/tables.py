@@ -25,9 +25,10 @@ def overview(studies: Sequence[Study], caption: str) -> Table:
     rows = [row for study in studies for row in _overview_rows(study)]
     note = prose(
         "overview_note",
-        compared=any(len(study.groups) > 1 for study in studies),
+        several=any(len(study.groups) > 1 for study in studies),
+        compared=any(study.compared for study in studies),
         bounds_aside=bounds_aside(studies),
-        measures=_NUMBERS[len(found)],
+        measures="" if len(found) == 1 else _NUMBERS[len(found)],
         kinds=_paired(studies),
         published=any(map(_paper_rows, studies)),
     )
@@ -176,7 +177,7 @@ def _test_note(studies: Sequence[Study]) -> str:
         "tests_note",
         first=dict.fromkeys(method_title(study.groups[0].method) for study in studies),
         kinds=_paired(studies),
-        measures=_NUMBERS[len(studies[0].measures)],
+        measures="" if len(studies[0].measures) == 1 else _NUMBERS[len(studies[0].measures)],
         learning=studies[0].learning,
         rank_test=_rank_test(studies),
         reasons=dict.fromkeys(test.reason.partition(", got")[0] for test in tests if test.reason),

@@ -1,4 +1,4 @@
-"""The charts of learning class by class: accuracy as the number of classes grows, and epoch by epoch."""
+"""The chart of learning class by class: accuracy as the number of classes grows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from shels.experiments.statistics import Summary
-from shels.report.breakdown import CurvePoint, epoch_curve, stages
+from shels.report.breakdown import stages
 from shels.report.drawing import (
-    DASHED,
     INK,
     KNOWN,
     PALETTE,
@@ -43,10 +42,9 @@ def curves(studies: Sequence[Study]) -> list[Figure]:
     """
     found = {study: drawn for study in studies if (drawn := _curves(study))}
     titles = list(dict.fromkeys(title for drawn in found.values() for title in drawn))
-    epochs = [_by_epoch(study, each) for study in studies if (each := _epoch_curves(study))]
     if len(titles) > len(PALETTE):
-        return [*(_panel_each(study, drawn) for study, drawn in found.items()), *epochs]
-    return [*([_together(found, titles)] if found else []), *epochs]
+        return [_panel_each(study, drawn) for study, drawn in found.items()]
+    return [_together(found, titles)] if found else []
 
 
 def _curves(study: Study) -> dict[str, Curve]:
@@ -94,48 +92,6 @@ def _panel_each(study: Study, drawn: Mapping[str, Curve]) -> Figure:
     size = (WIDE, 128 * -(-len(drawn) // _ACROSS) + 55)
     alt = f"{study.short}, learning class by class: accuracy as classes are added, a panel for each method."
     return Figure(file_name("learning", study.name), draw, size, alt, caption)
-
-
-def _epoch_curves(study: Study) -> dict[str, list[CurvePoint]]:
-    return {group.title: found for group in study.groups if (found := epoch_curve(group))}
-
-
-def _by_epoch(study: Study, drawn: Mapping[str, Sequence[CurvePoint]]) -> Figure:
-    """Draw every epoch of accommodation as the paper's figures do, in a panel as many methods as colours."""
-    titles, most = list(drawn), -(-len(drawn) // -(-len(drawn) // len(PALETTE)))  # panels of about the same
-    parts = [titles[start : start + most] for start in range(0, len(titles), most)]
-
-    def draw(canvas: Canvas) -> None:
-        axes_of = panels(canvas, len(parts), 1, sharex=True, sharey=True)
-        for axes, part in zip(axes_of, parts, strict=True):
-            for place, title in reversed([*enumerate(part)]):  # the first method lies on top
-                _epochs(axes, drawn[title], colour(place), label(title, 28))
-            for number in range(_last(drawn)):
-                axes.axvline(number, color=_PALE, linewidth=0.8, zorder=0)
-            axes.grid(axis="y")
-            axes.set_xticks(range(_last(drawn) + 1))
-            handles, names = axes.get_legend_handles_labels()
-            axes.legend(handles[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=9)
-        axes_of[-1].set_xlabel("classes learned")
-        canvas.suptitle(label(study.short, 60), x=0.005, ha="left", fontsize=12, fontweight="bold")
-
-    caption = prose("epoch_curves_caption", data=study.short)
-    alt = f"{study.short}, learning class by class: accuracy after each epoch, of all classes and the newest."
-    return Figure(file_name("epochs", study.name), draw, (WIDE, 235 * len(parts) + 50), alt, caption)
-
-
-def _epochs(axes: Axes, points: Sequence[CurvePoint], shade: str, title: str) -> None:
-    at = [point.classes for point in points]
-    means = 100 * np.array([point.overall.mean for point in points])
-    spreads = 100 * np.array([point.overall.sd or 0.0 for point in points])
-    axes.fill_between(at, means - spreads, means + spreads, color=shade, alpha=0.16, linewidth=0)
-    axes.plot(at, means, color=shade, linewidth=1.5, label=title)
-    newest = [100 * point.newest.mean if point.newest else np.nan for point in points]
-    axes.plot(at, newest, color=shade, linewidth=1.0, linestyle=DASHED)  # falls to 0 as the next class comes
-
-
-def _last(drawn: Mapping[str, Sequence[CurvePoint]]) -> int:
-    return max(round(points[-1].classes) for points in drawn.values())
 
 
 def _line(axes: Axes, curve: Curve, shade: str) -> None:

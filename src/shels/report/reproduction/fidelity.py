@@ -12,7 +12,7 @@ from shels.experiments.variant import Variant, base_name
 from shels.report.page import Cell, Table, rendered
 from shels.report.reproduction.remarks import Remarks
 from shels.report.studies import Group, Study
-from shels.report.words import NOTHING, figure, measure
+from shels.report.words import NOTHING, count, figure, measure
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Effect:
         shown = ", ".join(
             f"{measure(key).heading} {with_error(key, each)}" for key, each in self.found.items()
         )
-        return f"{self.study.name}, {self.group.title}: {shown} ({self.trials} trials)"
+        return f"{self.study.name}, {self.group.title}: {shown} ({count(self.trials, 'trial')})"
 
 
 def fidelity_page(found: Sequence[Study], choices: Sequence[Variant], remarks: Remarks) -> str:

@@ -22,8 +22,8 @@ from shels.report.reproduction.fidelity import fidelity_page
 from shels.report.reproduction.figures import Beside, as_published, beside_published, idle
 from shels.report.reproduction.remarks import FILE, Remarks, read_remarks
 from shels.report.reproduction.sections import Part, parts, shown, times, total_seconds
-from shels.report.studies import Study, every_group, studies
-from shels.report.words import count, duration, prose, spread
+from shels.report.studies import BASELINE, Study, every_group, studies
+from shels.report.words import count, duration, figure, prose, spread
 
 BEGIN, END = "<!-- reproduction: begin -->", "<!-- reproduction: end -->"
 """What the README's table stands between."""
@@ -65,7 +65,8 @@ def make_pages(results: Sequence[TrialResult], remarks: Remarks, readme: str, *,
 def write_pages(results: Sequence[TrialResult], directory: Path, root: Path) -> tuple[list[Path], list[str]]:
     """Write all pages into a repository, and return their files and what sentences still lack.
 
-    directory: where packed results lie, and the sentences beside them.
+    directory: where packed results lie, and the sentences beside them. Figures that no page shows any
+    more are removed.
     """
     readme = root / "README.md"
     if not readme.is_file():
@@ -73,6 +74,9 @@ def write_pages(results: Sequence[TrialResult], directory: Path, root: Path) -> 
     made = make_pages(results, read_remarks(directory), readme.read_text("utf-8"))
     for name, content in made.files.items():
         write_whole(root / name, content)
+    for path in (root / "docs" / _IMAGES).glob("*.png"):
+        if f"docs/{_IMAGES}/{path.name}" not in made.files:
+            path.unlink()
     return [root / name for name in made.files], list(made.problems)
 
 
@@ -101,8 +105,10 @@ def _problems(made: Mapping[str, Part], found: Sequence[Beside], remarks: Remark
 
 
 def _values(found: Sequence[Study]) -> dict[str, Any]:
+    answer, points = _answer(found)
     return {
-        "answer": _answer(found),
+        "answer": answer,
+        "points": points,
         "trials": TRIALS,
         "few": _few(shown(found)),
         "machines": machine.machines(found),
@@ -111,20 +117,24 @@ def _values(found: Sequence[Study]) -> dict[str, Any]:
     }
 
 
-def _answer(found: Sequence[Study]) -> str:
-    """Say in a paragraph how much of the paper is reached."""
+def _answer(found: Sequence[Study]) -> tuple[str, list[str]]:
+    """Say how much of the paper is reached: in a paragraph, and in points below it."""
     chosen = as_published(beside_published(shown(found)))
-    tallies = {
-        (family, method): _tally([each for each in chosen if each.key[1] == method and _is(each, family)])
-        for family in ("within", "across")
-        for method in ("shels", "scaled-cosine")
-    }
-    exclusivity = {
-        each.group.title: f"{spread(each.measure, each.ours)} (published {spread(each.measure, each.theirs)})"
+    shels, rival = (
+        {
+            family: _tally([each for each in chosen if each.key[1] == method and _is(each, family)])
+            for family in ("within", "across")
+        }
+        for method in ("shels", BASELINE)
+    )
+    figures = {
+        each.group.title: (figure(each.measure, each.ours.mean), figure(each.measure, each.theirs.mean))
         for each in chosen
         if each.study.name == "exclusivity"
     }
-    return prose("reproduction_answer", tallies=tallies, exclusivity=exclusivity)
+    points = [prose("reproduction_rival", **rival)] if any(total for _, total in rival.values()) else []
+    points += [prose("reproduction_exclusivity", figures=figures)] if figures else []
+    return prose("reproduction_answer", **shels), points
 
 
 def _is(each: Beside, family: str) -> bool:
