@@ -71,6 +71,9 @@ def kernels(monkeypatch):
     blocks = []
 
     def counted(x, weight, bias, *, pool):
+        assert x.is_contiguous()
+        assert weight.is_contiguous()
+        assert bias.is_contiguous()  # a kernel reads them as they lie
         blocks.append(tuple(weight.shape[1:2]) + tuple(weight.shape[4:]))
         return forward(x, weight, bias, pool=pool)
 
@@ -144,3 +147,19 @@ def test_blocks_that_follow_each_other_are_one_operation():
     assert (len(first.convolutions), first.layers) == (2, 5)
     second = trunk.leading(list(parted)[6:], (8, 8))
     assert (len(second.convolutions), second.layers) == (2, 5)
+
+
+def test_weights_that_trials_share_and_odd_gradients_come_to_the_kernels_as_they_read_them(kernels):
+    chain = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+    inputs, params = torch.rand(3, 4, 8, 8, 3).movedim(4, 2), dict(chain.named_parameters())
+
+    def one(batch, scale):
+        out = torch.func.functional_call(Runs(chain), {f"chain.{n}": v for n, v in params.items()}, (batch,))
+        return scale * out.sum()  # its gradient is one number, expanded
+
+    got = torch.vmap(one)(inputs, torch.tensor([1.0, 2.0, 3.0]))
+    grads = torch.autograd.grad(got.sum(), list(params.values()))
+    wanted = torch.stack([scale * chain(batch).sum() for scale, batch in zip((1, 2, 3), inputs, strict=True)])
+    torch.testing.assert_close(got, wanted)
+    for mine, theirs in zip(grads, torch.autograd.grad(wanted.sum(), list(params.values())), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)

@@ -24,6 +24,13 @@ class _Kept(NamedTuple):
     places: Tensor
     views: Views
 
+    def rows(self, wanted: Tensor) -> Views | None:
+        """Give the features of samples at some of the places, None where others are wanted too."""
+        rows = torch.searchsorted(self.places, wanted)
+        if not torch.equal(self.places[rows.clamp(max=len(self.places) - 1)], wanted):
+            return None
+        return rows_of(self.views, rows)
+
 
 class Features:
     """Features of a data set's samples, by the networks of trials; on a GPU networks compute together.
@@ -58,9 +65,9 @@ class Features:
         out: dict[int, Views] = {}
         alike: dict[Hashable, list[int]] = {}
         for number, (network, wanted) in enumerate(zip(networks, places, strict=True)):
-            if network in self._kept:
-                have = self._kept[network][part]
-                out[number] = rows_of(have.views, torch.searchsorted(have.places, wanted))
+            kept = self._kept[network][part].rows(wanted) if network in self._kept else None
+            if kept is not None:
+                out[number] = kept
             else:
                 alike.setdefault(shapes_of(network), []).append(number)
         for numbers in alike.values():

@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Generator, Hashable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -62,13 +63,13 @@ def learn_classes(
     Returns the figures of each trial by its key, or why it has none.
     """
     with quiet():
-        trials = _begun(group, features)
-    steps = max(len(each.trial.novel) for each in trials)
+        trials, refused = _begun(group, features)
+    steps = max((len(each.trial.novel) for each in trials), default=0)
     for step in range(steps):
         with quiet():
             _take_in([each for each in trials if not each.error and each.coming], features)
         yield (step + 1) / steps
-    return {each.trial.key: each.error or _figures(each) for each in trials}
+    return refused | {each.trial.key: each.error or _figures(each) for each in trials}
 
 
 @contextmanager
@@ -79,8 +80,15 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def _begun(group: Sequence[TrainedTrial], features: Features) -> list[IncrementalTrial]:
-    """Return the trials with learners that know the first classes, as they stand."""
+@dataclass
+class _Beginning:
+    error: ShelsError | None = None
+
+
+def _begun(
+    group: Sequence[TrainedTrial], features: Features
+) -> tuple[list[IncrementalTrial], dict[str, ShelsError]]:
+    """Return the trials with learners that know the first classes, and by key why others have none."""
     networks = [each.training.network for each in group]
     prepare = group[0].training.data.prepare
     classes = [(*each.trial.known, *each.trial.novel) for each in group]
@@ -89,12 +97,17 @@ def _begun(group: Sequence[TrainedTrial], features: Features) -> list[Incrementa
         features.of("train", networks, [rows.places for rows in some], prepare)
         for some in zip(*(_known_rows(each.training) for each in group), strict=True)
     ]
-    begun = [
-        IncrementalTrial(each.trial, _first_learner(each, *views), features.known, features.inputs["train"])
-        for each, *views in zip(group, *parts, strict=True)
-    ]
+    begun: list[IncrementalTrial] = []
+    refused: dict[str, ShelsError] = {}
+    for each, *views in zip(group, *parts, strict=True):
+        beginning = _Beginning()
+        with failing(beginning):
+            about = (features.known, features.inputs["train"])
+            begun.append(IncrementalTrial(each.trial, _first_learner(each, *views), *about))
+        if beginning.error is not None:
+            refused[each.trial.key] = beginning.error
     _evaluate(begun, features, None)
-    return begun
+    return begun, refused
 
 
 def _known_rows(training: Training) -> tuple[Rows, Rows]:
@@ -124,7 +137,7 @@ def _evaluate(trials: Sequence[IncrementalTrial], features: Features, seconds: f
     networks, places = [each.learner.network for each in trials], [each.test_rows().places for each in trials]
     views = features.of("test", networks, places, trials[0].learner.preparation)
     for each, mine in zip(trials, views, strict=True):
-        with failing(each) if each.stages else nullcontext():  # at first all begin, or none
+        with failing(each):
             each.evaluate(mine, seconds)
 
 

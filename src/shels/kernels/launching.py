@@ -3,23 +3,49 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
+from torch import Tensor
 
 _local = threading.local()
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
-    """Run a Triton kernel, or only note it down where `compile_for` asks what is needed."""
+    """Run a Triton kernel, or only note it down where `compile_for` asks what is needed.
+
+    A kernel reads memory one value after another, whatever a tensor's strides say: each must be contiguous.
+    """
+    for place, value in enumerate(args):
+        if isinstance(value, Tensor) and not value.is_contiguous():
+            about = f"argument {place} of shape {tuple(value.shape)} has strides {value.stride()}"
+            raise ValueError(f"a kernel reads contiguous tensors: {about}")
     planned = getattr(_local, "planned", None)
     if planned is None:
         kernel[grid](*args, **options)
     else:
         kernel.cache_key  # noqa: B018 - older Triton works it out only once safely if threads do not race for it
         planned.append(lambda: kernel.warmup(*args, grid=grid, **options))
+
+
+def as_they_lie(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Give the values of tensors laid out alike in the order of their memory, (values,), without a copy.
+
+    For kernels that take value by value, whatever it is: channels-last weights are fine, gaps are not.
+
+    >>> weight = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).T
+    >>> as_they_lie([weight, weight * 10])
+    [tensor([1., 2., 3., 4., 5., 6.]), tensor([10., 20., 30., 40., 50., 60.])]
+    """
+    order = sorted(range(tensors[0].ndim), key=lambda dim: tensors[0].stride(dim), reverse=True)
+    lying = [value.permute(order) for value in tensors]
+    for value in lying:
+        if value.shape != lying[0].shape or not value.is_contiguous():
+            about = f"{tuple(value.shape)} with strides {value.stride()}"
+            raise ValueError(f"what a kernel takes value by value must be laid out alike, without gaps: {about}")
+    return [value.view(-1) for value in lying]
 
 
 def compile_for(work: Callable[[], object]) -> None:

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from shels.kernels.launching import launch
+from shels.kernels.launching import as_they_lie, launch
 
 
 @triton.jit
@@ -67,4 +67,4 @@ def sgd(tensors: tuple[Tensor, ...], table: Tensor, momentum: float, decay: floa
 def _launch(kernel: Any, tensors: tuple[Tensor, ...], table: Tensor, numbers: tuple[float, ...]) -> None:
     size = tensors[0][0].numel()
     grid = (triton.cdiv(size, 2048), len(tensors[0]))
-    launch(kernel, grid, *tensors, table, size, *numbers, BLOCK=2048, num_warps=8)
+    launch(kernel, grid, *as_they_lie(tensors), table, size, *numbers, BLOCK=2048, num_warps=8)
