@@ -108,10 +108,7 @@ def test_learning_class_by_class_with_two_sparsities_in_one_stack(tmp_path, data
     assert {each.details["stacked"] for each in together.values()} == {6}
 
 
-@pytest.mark.parametrize(
-    ("method", "settings"),
-    [("ags-cl", {"epochs": 2}), ("shels-gdumb", {"epochs": 2})],
-)
+@pytest.mark.parametrize(("method", "settings"), [("ags-cl", {"epochs": 2}), ("shels-gdumb", {"epochs": 2})])
 def test_rivals_learn_in_a_group_as_each_alone(tmp_path, data, method, settings):
     asked = trials("incremental/digits", method, novel=1, **settings)
     alone = run(asked, tmp_path / "alone", data)

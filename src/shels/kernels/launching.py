@@ -39,12 +39,12 @@ def as_they_lie(tensors: Sequence[Tensor]) -> list[Tensor]:
     >>> as_they_lie([weight, weight * 10])
     [tensor([1., 2., 3., 4., 5., 6.]), tensor([10., 20., 30., 40., 50., 60.])]
     """
-    order = sorted(range(tensors[0].ndim), key=lambda dim: tensors[0].stride(dim), reverse=True)
+    order = sorted(range(tensors[0].ndim), key=tensors[0].stride, reverse=True)
     lying = [value.permute(order) for value in tensors]
     for value in lying:
         if value.shape != lying[0].shape or not value.is_contiguous():
             about = f"{tuple(value.shape)} with strides {value.stride()}"
-            raise ValueError(f"what a kernel takes value by value must be laid out alike, without gaps: {about}")
+            raise ValueError(f"what a kernel takes value by value must lie alike, without gaps: {about}")
     return [value.view(-1) for value in lying]
 
 

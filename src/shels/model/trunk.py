@@ -97,8 +97,8 @@ class _Blocks(torch.autograd.Function):
         keep = any(ctx.needs_input_grad)
         maps, winners = [x], []
         for weight, bias, pool in zip(weights, params[1::2], pools, strict=True):
-            bias = bias.contiguous()  # one that trials share is expanded
-            x, won = convolution.forward(x, weight, bias, pool=pool)
+            shared = bias.contiguous()  # one that trials share is expanded
+            x, won = convolution.forward(x, weight, shared, pool=pool)
             if keep:
                 maps.append(x)
                 winners.append(won)
