@@ -39,13 +39,15 @@ def as_they_lie(tensors: Sequence[Tensor]) -> list[Tensor]:
     >>> as_they_lie([weight, weight * 10])
     [tensor([1., 2., 3., 4., 5., 6.]), tensor([10., 20., 30., 40., 50., 60.])]
     """
-    order = sorted(range(tensors[0].ndim), key=tensors[0].stride, reverse=True)
-    lying = [value.permute(order) for value in tensors]
-    for value in lying:
-        if value.shape != lying[0].shape or not value.is_contiguous():
-            about = f"{tuple(value.shape)} with strides {value.stride()}"
-            raise ValueError(f"what a kernel takes value by value must lie alike, without gaps: {about}")
-    return [value.view(-1) for value in lying]
+    first = tensors[0]
+    order = sorted(range(first.ndim), key=first.stride, reverse=True)
+    for value in tensors:
+        if value.shape != first.shape or not value.permute(order).is_contiguous():
+            about = f"{tuple(value.shape)} with strides {value.stride()} beside {tuple(first.shape)}"
+            raise ValueError(
+                f"values that a kernel takes in turn must be laid out alike, without gaps: {about}"
+            )
+    return [value.permute(order).view(-1) for value in tensors]
 
 
 def compile_for(work: Callable[[], object]) -> None:
