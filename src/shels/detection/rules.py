@@ -40,8 +40,12 @@ def _mean_minus_sd_words(rule: MeanMinusSd, over: str) -> str:
 def _lowest_share(rule: AcceptShare, own: Tensor, calibration: Tensor) -> Tensor:
     del own
     n = len(calibration)  # of n + 1 scores, the new one is as likely the lowest, the second lowest …
-    rank = math.floor((1 - rule.share) * (n + 1) + 1e-9)
-    return calibration.kthvalue(min(max(rank, 1), n)).values
+    place = (1 - rule.share) * (n + 1) + 1e-9
+    rank = min(max(math.floor(place), 1), n)
+    low = calibration.kthvalue(rank).values
+    if rule.calibration == "held-out" or not 1 <= place < n:
+        return low
+    return low + (place - rank) * (calibration.kthvalue(rank + 1).values - low)
 
 
 def _lowest_share_words(rule: AcceptShare, over: str) -> str:
@@ -74,6 +78,8 @@ def threshold(rule: ThresholdRule, own: Tensor, calibration: Tensor) -> Tensor:
     tensor(2.)
     >>> threshold(AcceptShare(0.95), torch.tensor([]), torch.arange(1.0, 100.0))
     tensor(5.)
+    >>> threshold(AcceptShare(0.95, calibration="separate"), torch.tensor([]), torch.arange(1.0, 51.0))
+    tensor(2.5500)
     """
     return rule_of(rule).threshold(rule, own, calibration)
 

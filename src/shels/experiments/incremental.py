@@ -98,9 +98,8 @@ def _begun(group: Sequence[TrainedTrial], features: Features) -> list[Incrementa
 
 
 def _known_rows(training: Training) -> tuple[Rows, Rows]:
-    """Return the samples that a network was trained on, and those held out, or the same where none are."""
-    data = training.data
-    return data.training, data.validation or data.training
+    """Return the samples that a network was trained on, and those that thresholds are set on."""
+    return training.data.training, training.calibration
 
 
 def _first_learner(trained: TrainedTrial, fitted: Views, held: Views) -> Learner:
