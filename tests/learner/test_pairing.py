@@ -27,6 +27,7 @@ FROZEN = {"gaussian", "maha", "slda", "fecam", "ranpac"} | KEEPING
 ALLOWED = {
     **dict.fromkeys(("msp", "max-logit", "energy", "gen", "ash", "shels"), GROWING),
     **dict.fromkeys(("knn", "mahalanobis", "mahalanobis-layers", "relative-mahalanobis"), FROZEN),
+    **dict.fromkeys(("fused", "fused-learned"), FROZEN),
     **dict.fromkeys(("react", "vim", "fdbd", "openmax"), KEEPING),
     "odin": set(),
     "gaussian": {"gaussian"},

@@ -26,6 +26,8 @@ COMPONENTS = (
 """Products and cosines with the class's row of weights. On each layer: the mean distance to the three nearest
 prototypes of the class; the distance from its mean in the spread that all classes share, and in its own,
 drawn to the common one; and what lies outside the main directions of all."""
+HEAD = 2
+"""How many of them, the first ones, are the head's."""
 BY_CLASS = ("means", "whitening", "prototypes")
 FIXED = ("centre", "directions", "prior")
 REMEMBERED = ("rows", *(f"{layer}/{name}" for layer in LAYERS for name in (*FIXED, *BY_CLASS)))
@@ -133,9 +135,7 @@ class Familiarity:
     @staticmethod
     def of(state: Mapping[str, Tensor]) -> Familiarity:
         """Make it from the tensors that `tensors` gave."""
-        layers = [
-            Layer(*(state[f"{layer}/{name}"] for name in (*FIXED, *BY_CLASS))) for layer in LAYERS
-        ]
+        layers = [Layer(*(state[f"{layer}/{name}"] for name in (*FIXED, *BY_CLASS))) for layer in LAYERS]
         return Familiarity(state["rows"], layers[0], layers[1])
 
     def tensors(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Several scores as one: each a p-value among held-out samples of the known classes, their logarithms added up.
+"""Several scores as one: each a p-value among held-out known samples, their logarithms added up.
 
 Fisher's statistic, -2 Σ log p, is small for samples that look familiar by every score. Scores of one sample
 are not independent, so it is no χ² variable; held-out samples calibrate the sum again, and what comes out is
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from shels.detection.calibration import HELD_OUT, borrowed
-from shels.detection.familiarity import Familiarity, even_places
+from shels.detection.familiarity import HEAD, Familiarity, even_places
 from shels.detection.protocol import KnownSamples, Labelled, rows_of
 
 MOST = 512
@@ -28,7 +28,8 @@ FILL = 3e38
 """What shorter lists are filled up with; no score comes near it."""
 _FOR_FOLDS = 300
 """Training samples of a class that count when known classes are left out in turn."""
-_DRAW_TO_EQUAL = 0.02
+_DRAW_TO_EQUAL = 0.5
+"""How much a weight's distance from their mean costs in the regression; see `learned_weights`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,7 @@ class References:
         return References(_filled(rows), _thinned(pooled))
 
     def log_p(self, scores: Tensor, named: Tensor, *, among: bool = False) -> Tensor:
-        """Logarithms of p-values, among the named class's scores and among all: (n, scores) -> (n, 2, scores).
+        """Logarithms of p-values, among the named class's scores and all: (n, scores) -> (n, 2, scores).
 
         p = (1 + how many are no higher) / (1 + how many there are). among: the samples are of those compared
         with, so each is one of them itself and is not counted twice.
@@ -80,7 +81,9 @@ class References:
     def without_class(self, position: int) -> References:
         """Keep one class less."""
         stays = torch.arange(len(self.by_class), device=self.by_class.device) != position
-        return References(self.by_class[stays], self.pooled)
+        kept = self.by_class[stays]
+        most = int((kept < FILL).sum(dim=2).max())
+        return References(kept[:, :, :most].contiguous(), self.pooled)
 
 
 def _thinned(scores: Tensor) -> Tensor:
@@ -131,7 +134,7 @@ def folds(samples: KnownSamples, weights: Tensor, directions: int, prototypes: i
     """Leave each known class out in turn, and judge held-out samples as if it had never been known.
 
     Means, spreads, directions, prototypes and rows of weights are those of the other classes. The network has
-    seen the class that plays novel, so its features lie farther from the others' than a novel class's would.
+    seen the class that plays novel, so its features lie farther from the others than a novel class's would.
     """
     training = samples.training.take(even_places(samples.training.labels, _FOR_FOLDS))
     for left_out in range(int(training.labels.max()) + 1):
@@ -161,9 +164,16 @@ def equal_weights(like: Tensor) -> Tensor:
 def learned_weights(given: Sequence[Fold]) -> Tensor:
     """Find weights, none negative, by which known classes left out are best told: (2, scores).
 
-    A logistic regression over all folds, known and novel samples of each fold counting alike, and drawn
-    towards equal weights by how little the samples tell. They add up to as many as there are.
+    A logistic regression over all folds, known and novel samples of each fold counting alike, drawn towards
+    equal weights; they add up to as many as there are. The rows of the head keep Fisher's weight: they were
+    trained against the class that is left out, which they tell better than they tell any novel one.
     """
+    learned = [Fold(*(part[:, :, HEAD:] for part in fold)) for fold in given]
+    return torch.cat([equal_weights(given[0].known)[:, :HEAD], _regression(learned)], dim=1)
+
+
+def _regression(given: Sequence[Fold]) -> Tensor:
+    """Weigh all that the folds give: (2, scores)."""
     from scipy.optimize import minimize  # noqa: PLC0415
 
     shape = given[0].known.shape[1:]
@@ -171,15 +181,14 @@ def learned_weights(given: Sequence[Fold]) -> Tensor:
     signs = np.concatenate([np.full(len(each), 2.0 * (i % 2) - 1) for i, each in enumerate(rows)])
     share = np.concatenate([np.full(len(each), 1 / (len(each) * len(rows))) for each in rows])
     features = np.concatenate(rows)
-    few = _DRAW_TO_EQUAL + 10.0 / len(features)
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         weights, offset = values[:-1], values[-1]
         margin = signs * (features @ weights + offset)
         slope = -signs * share / (1 + np.exp(np.clip(margin, -500, 500)))
         apart = weights - weights.mean()
-        value = share @ np.logaddexp(0, -margin) + few * apart @ apart
-        return float(value), np.append(features.T @ slope + 2 * few * apart, slope.sum())
+        value = share @ np.logaddexp(0, -margin) + _DRAW_TO_EQUAL * apart @ apart
+        return float(value), np.append(features.T @ slope + 2 * _DRAW_TO_EQUAL * apart, slope.sum())
 
     count = features.shape[1]
     start = np.append(np.full(count, 1 / count), -1.0)

@@ -74,7 +74,9 @@ def prepared(trials: Sequence[Trial], known: DataSet, inputs: Tensor, device: to
     index, labels = known.train.places(classes)
     groups = None if known.train.groups is None else known.train.groups[index]
     parts = divided(labels, groups, settings, trial.seed)
-    like = known.train.inputs[index[parts.training]] if known.train.inputs.ndim == 2 else known.train.inputs[:1]
+    like = (
+        known.train.inputs[index[parts.training]] if known.train.inputs.ndim == 2 else known.train.inputs[:1]
+    )
     preparation = prepare_for(like, settings.network).to(device)
     network = build(settings.network, preparation.shape, len(classes), trial.seed).to(device)
     training, validation, calibration = (Rows(index[part], labels[part]) for part in parts)

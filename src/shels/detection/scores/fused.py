@@ -70,7 +70,7 @@ class Fused(Score):
         return replace(self, state=self._state(self._model, found, weights))
 
     def _grown(self, views: Views, grown: Head) -> Tensors:
-        """Add the class; what its new samples are compared with, one half of the given ones says by the other.
+        """Add the class; what new samples of it are compared with, each half of these says by the other.
 
         A sample that had a say in where its class lies would look more familiar than a new one.
         """
