@@ -1,4 +1,4 @@
-"""Thresholds keep their word: the share of known samples that a rule promises, on few held-out samples too."""
+"""Thresholds keep their word: the share of known samples that a rule promises, on few of them too."""
 
 from __future__ import annotations
 

@@ -186,7 +186,8 @@ def imprinted(rows: Tensor, high: Tensor) -> Tensor:
     (classes, d), (n, d) -> (1, d). Qi, Brown, Lowe: Low-Shot Learning with Imprinted Weights, CVPR 2018.
     """
     direction = unit(unit(_bounded(high)).mean(dim=0, keepdim=True))
-    return direction * torch.linalg.vector_norm(rows, dim=1).mean()
+    length: Tensor = torch.linalg.vector_norm(rows, dim=1).mean()
+    return direction * length
 
 
 def evenly(features: Tensor, labels: Tensor, most: int) -> Tensor:

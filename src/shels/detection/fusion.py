@@ -48,8 +48,9 @@ class References:
     def log_p(self, scores: Tensor, named: Tensor, *, among: bool = False) -> Tensor:
         """Logarithms of p-values, among the named class's scores and all: (n, scores) -> (n, 2, scores).
 
-        p = (1 + how many are no higher) / (1 + how many there are). among: the samples are of those compared
-        with, so each is one of them itself and is not counted twice.
+        p = (1 + how many are no higher) / (1 + how many there are); below all of them it falls on, as a long
+        tail does, for of a few samples none would lie far enough out. among: the samples are of those
+        compared with, so each is one of them itself and is not counted twice.
         """
         asked = scores.T.contiguous()
         classes = len(self.by_class)
@@ -57,17 +58,20 @@ class References:
         own = inside.gather(0, named.expand(1, len(asked), -1))[0]
         every = torch.searchsorted(self.pooled, asked, right=True)
         more = 0 if among else 1
-        p_class = (own + more).clamp(min=1) / (self._counts[named].T + more)
-        p_all = (every + more).clamp(min=1) / (self._count_of_all[:, None] + more)
-        return torch.stack([p_class.T, p_all.T], dim=1).clamp(max=1).log()
+        p_class = (own.T + more).clamp(min=1) / (self._class_tails.counts[named] + more)
+        p_all = (every.T + more).clamp(min=1) / (self._tails.counts + more)
+        below = torch.stack(
+            [each.below(scores, named, among) for each in (self._class_tails, self._tails)], 1
+        )
+        return torch.stack([p_class, p_all], dim=1).clamp(max=1).log() + below
 
     @cached_property
-    def _counts(self) -> Tensor:
-        return (self.by_class < FILL).sum(dim=2)
+    def _class_tails(self) -> _Tails:
+        return _Tails.of(self.by_class)
 
     @cached_property
-    def _count_of_all(self) -> Tensor:
-        return (self.pooled < FILL).sum(dim=1)
+    def _tails(self) -> _Tails:
+        return _Tails.of(self.pooled)
 
     def with_class(self, scores: Tensor) -> References:
         """Keep one class more, by scores (n, scores) of it; a few borrow how those of other classes lie."""
@@ -84,6 +88,38 @@ class References:
         kept = self.by_class[stays]
         most = int((kept < FILL).sum(dim=2).max())
         return References(kept[:, :, :most].contiguous(), self.pooled)
+
+
+class _Tails(NamedTuple):
+    """How scores lie at their lower end: how many there are, the lowest, the next, and how wide they lie."""
+
+    counts: Tensor
+    lowest: Tensor
+    second: Tensor
+    width: Tensor
+
+    @staticmethod
+    def of(ordered: Tensor) -> _Tails:
+        """Look at scores in rising order, filled up: (..., most)."""
+        counts = (ordered < FILL).sum(dim=-1)
+        last = (counts // 10).clamp(min=5).minimum(counts - 1).clamp(min=0)
+        lower = torch.arange(ordered.shape[-1], device=ordered.device) < last[..., None]
+        gaps = torch.where(lower, ordered.gather(-1, last[..., None]) - ordered, 0.0)
+        lowest, second = ordered[..., 0], ordered[..., min(1, ordered.shape[-1] - 1)]
+        width = gaps.sum(dim=-1) / last.clamp(min=1) + 1e-4 * lowest.abs() + 1e-9
+        return _Tails(counts, lowest, torch.where(second < FILL, second, lowest), width)
+
+    def below(self, scores: Tensor, named: Tensor, among: bool) -> Tensor:
+        """Logarithm of what p-values of scores under all others are multiplied by, 0 for the rest.
+
+        That of a Pareto tail, (1 + gap / 2 widths)^-2: evidence goes on growing, and no score has all of it.
+        """
+        edge = self.second if among else self.lowest
+        if edge.ndim == 2:
+            gap = (edge[named] - scores).clamp(min=0) / self.width[named]
+        else:
+            gap = (edge - scores).clamp(min=0) / self.width
+        return -2 * torch.log1p(gap / 2)
 
 
 def _thinned(scores: Tensor) -> Tensor:

@@ -88,10 +88,10 @@ class ScoreDetector(Detector):
         right = _by_class(seen, training.labels, right=True)
         thresholding.require_every_class([mine.nonzero() for mine in right], names)
         made = replace(self, score=self.score.tuned(samples, held.argmax(dim=1)))
-        scores = made._scores(held_out.features, held, held_out=True)
+        scores = made._scores(held_out.features, held, held_out=True)  # noqa: SLF001 - its own kind
 
         def there() -> list[Tensor]:
-            all_scores = made._scores(training.features, seen)
+            all_scores = made._scores(training.features, seen)  # noqa: SLF001
             return [all_scores[mine] for mine in right]
 
         own, assigned = (
