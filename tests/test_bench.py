@@ -67,8 +67,8 @@ def test_stacked_trials_are_compared_with_the_same_ones_in_turn():
 
 def test_evaluation_and_detection_are_compared_with_the_forward_pass():
     found = [bench.evaluation(1, images=10), *bench.detection(1, images=10)]
-    assert [each.stage for each in found] == ["evaluation", "detection", "detection"]
-    assert [each.amount for each in found] == [20, 10, 10]
+    assert [each.stage for each in found] == ["evaluation", "detection", "detection", "detection"]
+    assert [each.amount for each in found] == [20, 10, 10, 10]
     assert {each.against for each in found} == {"forward pass"}
     assert all(each.ratio > 0 for each in found)
 

@@ -175,7 +175,7 @@ def stacked(rounds: int, together: int, steps: int) -> Measure:
 @torch.no_grad()
 def evaluation(rounds: int, images: int) -> Measure:
     """Compare a learner's evaluation, stored pixels to measures, with the forward pass alone."""
-    net, detector, _ = _detectors()
+    net, detector, *_ = _detectors()
     learner, known, novel = _learner(net, detector), _samples(images), _samples(images, seed=1)
     parts = torch.split(torch.cat([_ready(known), _ready(novel)]), PREPARE.evaluation_batch)
     forward, judge = (lambda: [net(part) for part in parts]), (lambda: learner.evaluate(known, novel))
@@ -186,7 +186,7 @@ def evaluation(rounds: int, images: int) -> Measure:
 @torch.no_grad()
 def detection(rounds: int, images: int) -> list[Measure]:
     """Compare verdicts on prepared inputs with the forward pass of the same network."""
-    net, shels, gaussian = _detectors()
+    net, shels, gaussian, fused = _detectors()
     parts = torch.split(_ready(_samples(images)), 500)
 
     def over_all(work: Callable[[Tensor], object]) -> Work:
@@ -194,16 +194,18 @@ def detection(rounds: int, images: int) -> list[Measure]:
 
     by_shels = over_all(lambda part: shels.verdicts(_high_level(net.features(part))))
     by_gaussians = over_all(lambda part: gaussian.verdicts(net.views(part)))
+    by_all = over_all(lambda part: fused.verdicts(net.views(part)))
     measure = Measure("detection", "verdicts of SHELS", images, "images", 0, "forward pass")
     return [
         compare(measure, by_shels, over_all(net), rounds),
         compare(replace(measure, what="verdicts by Gaussians"), by_gaussians, over_all(net), rounds),
+        compare(replace(measure, what="verdicts by fused scores"), by_all, over_all(net), rounds),
     ]
 
 
 def accommodation(rounds: int) -> list[Measure]:
     """Time a class taken in by `gaussian`: 6,000 images after features, and 500 images from pixels on."""
-    net, _, gaussian = _detectors()
+    net, _, gaussian, _ = _detectors()
     learner, few = _learner(net, gaussian), _samples(500).inputs
     rows = Views(*(_spread(view, 6000) for view in learner.views(few)))
     new, first = LearnedClass(lambda: rows), Views(*(view[:1] for view in rows))
@@ -270,21 +272,27 @@ def _plain_loop(samples: Samples) -> Work:
 
 @cache
 @torch.no_grad()
-def _detectors() -> tuple[Network, Detector, Detector]:
-    """Return a network, SHELS's detector and the Gaussian one, fit on what it makes of random images."""
+def _detectors() -> tuple[Network, Detector, Detector, Detector]:
+    """Return a network, SHELS's detector, the Gaussian and the fused one, fit on what it makes of noise."""
     net = _network().eval()
     head = Head.of(net.head)
     shared, high = (_spread(view, 1000) for view in net.views(_ready(_samples(100))))
     rows = torch.cat([high, head.weight])  # every class wins its own weights
-    won = Labelled(_high_level(rows), (rows @ head.weight.T).argmax(dim=1))
+    both = Views(torch.cat([shared, shared[:CLASSES]]), rows)
+    won = Labelled(both, (rows @ head.weight.T).argmax(dim=1))
     given = Labelled(Views(shared, high), torch.arange(1000, device=high.device) % CLASSES)
     context = Context(head, AcceptShare(), range(CLASSES))
+    beside = replace(context, naming=lambda views: views.high @ head.weight.T)
     with warnings.catch_warnings(action="ignore"):
-        pair = [
-            DETECTORS[name].fit(context, samples).calibrated(KnownSamples(samples, samples))
-            for name, samples in (("shels", won), ("gaussian", given))
+        made = [
+            DETECTORS[name].fit(about, samples).calibrated(KnownSamples(samples, samples))
+            for name, about, samples in (
+                ("shels", context, won),
+                ("gaussian", context, given),
+                ("fused", beside, won),
+            )
         ]
-    return net, pair[0], pair[1]
+    return net, made[0], made[1], made[2]
 
 
 def _high_level(rows: Tensor) -> Views:

@@ -230,7 +230,7 @@ def test_a_family_of_both_tasks_gives_each_experiment_its_own(tmp_path, pretend)
     result = shels(*BOTH, "--methods", "own,msp,bounds", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert methods_of(fake) == {
-        "within/digits": ["shels", "shels-gaussian", "msp"],
+        "within/digits": ["shels", "shels-gaussian", "shels-fused", "shels-fused-learned", "msp"],
         "incremental/digits": ["gaussian", "proximal", "penalty", "fine-tune", "joint"],
     }
 
@@ -342,7 +342,8 @@ def test_a_method_that_no_experiment_asks_for_is_noted(tmp_path, pretend):
     result = shels(*DIGITS, "--trials", 1, "--methods", "shels,ewc,own", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "note: left out, as no experiment asks for learning: ewc\n" in result.stderr
-    assert methods_of(fake) == {"within/digits": ["shels", "shels-gaussian"]}
+    own = ["shels", "shels-gaussian", "shels-fused", "shels-fused-learned"]
+    assert methods_of(fake) == {"within/digits": own}
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path, pretend):

@@ -8,14 +8,15 @@ from safetensors.torch import load, save
 from sklearn.metrics import roc_auc_score
 
 from shels.detection.head import Head
-from shels.detection.registry import RIVALS, SCORES, score
+from shels.detection.registry import DETECTORS, RIVALS, SCORES, score
 from shels.errors import AccommodationError, DataError, ModelFileError
 from shels.model.networks import Views
 
+NAMES = [*RIVALS, "fused"]
 GROWS_EXACTLY = ["msp", "max-logit", "energy", "gen", "ash", "fdbd", "knn"]
 
 
-@pytest.fixture(params=RIVALS)
+@pytest.fixture(params=NAMES)
 def name(request):
     return request.param
 
@@ -120,7 +121,7 @@ def test_tensors_that_are_not_its_own_are_refused(name, fitted):
 
 def test_what_has_seen_no_sample_says_to_fit_first_unless_it_needs_none(name, cosine, toy):
     fresh, views = score(name, toy.head(cosine)), toy.samples([0])[0]
-    if RIVALS[name].stores == "nothing":
+    if DETECTORS[name].stores == "nothing":
         assert fresh.scores(views).shape == (60,)
         return
     with pytest.raises(DataError, match="call fit first"):
@@ -265,7 +266,7 @@ def test_a_single_known_class_is_no_trouble(name, cosine, toy):
 # Real features, and another device ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", RIVALS, scope="function")
+@pytest.mark.parametrize("name", NAMES, scope="function")
 def test_novel_digits_are_less_familiar_to_a_trained_network(name, digits, learner):
     training, known, novel = digits
     fitted = score(name, Head.of(learner.network.head)).fit(learner.views(training.inputs), training.labels)

@@ -27,6 +27,7 @@ FROZEN = {"gaussian", "maha", "slda", "fecam", "ranpac"} | KEEPING
 ALLOWED = {
     **dict.fromkeys(("msp", "max-logit", "energy", "gen", "ash", "shels"), GROWING),
     **dict.fromkeys(("knn", "mahalanobis", "mahalanobis-layers", "relative-mahalanobis"), FROZEN),
+    **dict.fromkeys(("fused", "fused-learned"), FROZEN),
     **dict.fromkeys(("react", "vim", "fdbd", "openmax"), KEEPING),
     "odin": set(),
     "gaussian": {"gaussian"},
@@ -111,6 +112,9 @@ TINY = Settings(
 )
 PAIRS = [
     ("gaussian", "knn"),
+    ("gaussian", "fused"),
+    ("gdumb", "fused"),
+    ("ranpac", "fused-learned"),
     ("slda", "mahalanobis"),
     ("fecam", "relative-mahalanobis"),
     ("ewc", "max-logit"),
@@ -190,7 +194,30 @@ def test_a_pair_that_was_loaded_gives_the_same_verdicts(taught, name, detector, 
         assert torch.allclose(again.probabilities(inputs), learner.probabilities(inputs))
 
 
-@pytest.mark.parametrize(("name", "detector"), [("gaussian", "knn"), ("ewc", "max-logit")])
+def test_a_class_that_fused_scores_took_in_is_unlearned_exactly(taught, tmp_path):
+    before, after = taught("gaussian", "fused")
+    back, inputs = after.unlearn(3), cloud([0, 1, 2, 3, 4], 10, 5).inputs
+    assert (back.classes, back.taught) == (before.classes, before.taught)
+    for field in ("predicted", "score", "threshold", "p_value"):
+        assert torch.equal(getattr(back.judge(inputs), field), getattr(before.judge(inputs), field))
+    back.save(tmp_path / "m")
+    assert torch.equal(Learner.load(tmp_path / "m", "cpu").judge(inputs).score, before.judge(inputs).score)
+
+
+def test_fused_scores_forget_a_class_that_the_network_was_trained_on(taught, tmp_path):
+    before, _ = taught("gaussian", "fused")
+    fewer, inputs = before.unlearn(1), cloud([0, 1, 2], 30, 5).inputs
+    assert fewer.taught == (0, None, 2)
+    judged = fewer.judge(inputs)
+    assert float(judged.novel[30:60].float().mean()) > 0.8
+    assert float((~judged.novel[:30]).float().mean()) > 0.7
+    fewer.save(tmp_path / "m")
+    assert torch.equal(Learner.load(tmp_path / "m", "cpu").judge(inputs).novel, judged.novel)
+
+
+@pytest.mark.parametrize(
+    ("name", "detector"), [("gaussian", "knn"), ("gaussian", "fused"), ("ewc", "max-logit")]
+)
 def test_a_loaded_pair_can_take_in_the_next_class(taught, name, detector, tmp_path):
     _, after = taught(name, detector)
     after.save(tmp_path / "m")

@@ -153,7 +153,7 @@ def _threshold_rule(base: ThresholdRule, accept: float | None, sd: float | None)
     options.exclude({"--accept": accept}, {"--sd": sd})
     try:
         if accept is not None:
-            return AcceptShare(accept)
+            return replace(base, share=accept) if isinstance(base, AcceptShare) else AcceptShare(accept)
         return base if sd is None else MeanMinusSd(sd)
     except SettingsError as error:
         raise SettingsError(f"{'--sd' if accept is None else '--accept'}: {error}") from error

@@ -36,6 +36,7 @@ _LATER = {
     "keep": "best",
     "validation": "held-out",
     "calibrated_on": "training",
+    "calibration": "held-out",
     "new_class": "own score",
     "merging": "average",
     "zeroed": "held",

@@ -137,6 +137,9 @@ class AcceptShare(Checked, kind="accept-share"):
     share: Annotated[
         float, number(0, 1, over=True), Rule("under 1 (at 1 nothing is ever novel)", lambda value: value < 1)
     ] = 0.95
+    calibration: Literal["held-out", "separate"] = "held-out"
+    """Samples that thresholds are set on: all that are held out, or a half of them that chose nothing. The
+    other half then chooses the network, and a threshold may lie between two scores."""
 
 
 ThresholdRule: TypeAlias = MeanMinusSd | AcceptShare

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from shels import runtime
-from shels.config import TrainingSettings
+from shels.config import AcceptShare, Settings, TrainingSettings
 from shels.data.samples import DataSet, Label, Samples
 from shels.errors import SettingsError, unknown_name
 
@@ -84,6 +85,37 @@ def training_split(
     """
     training, held = hold_out_labels(labels, groups, settings.validation_share, seed)
     return (torch.arange(len(labels)) if settings.validation == "trained" else training), held
+
+
+class Division(NamedTuple):
+    """Positions of samples to train on, to choose the network by, and to set thresholds on: each (n,).
+
+    The last two are the same samples, unless the rule wants thresholds from samples that chose nothing.
+    """
+
+    training: Tensor
+    selection: Tensor
+    calibration: Tensor
+
+
+def divided(labels: Tensor, groups: Tensor | None, settings: Settings, seed: int) -> Division:
+    """Divide samples as settings have it: what `training_split` holds out is halved where thresholds want it.
+
+    Where the last weights count whatever validation says, nothing is chosen and all of it may set thresholds.
+    A class of a single held-out sample, or group, has it set its threshold.
+    """
+    training, held = training_split(labels, groups, settings.training, seed)
+    if not chosen_apart(settings) or not len(held):
+        return Division(training, held, held)
+    mine = labels[held], None if groups is None else groups[held]
+    calibration, selection = hold_out_labels(*mine, 0.5, seed)
+    return Division(training, held[selection] if len(selection) else held, held[calibration])
+
+
+def chosen_apart(settings: Settings) -> bool:
+    """Tell whether samples that choose the network must not set thresholds."""
+    asked = isinstance(settings.rule, AcceptShare) and settings.rule.calibration == "separate"
+    return asked and (settings.training.keep == "best" or settings.training.patience is not None)
 
 
 def whole_groups(labels: Tensor, groups: Tensor | None, share: float, seed: int) -> Tensor:

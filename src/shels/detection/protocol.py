@@ -147,8 +147,11 @@ class Detector(ABC):
         """Know one class more, the old thresholds as they are."""
 
     @abstractmethod
-    def without_class(self, position: int, head: Head | None = None) -> Self:
-        """Forget one class. head: the network's last layer without it, where that had a row for it."""
+    def without_class(self, position: int, head: Head | None = None, naming: Naming | None = None) -> Self:
+        """Forget one class. head: the network's last layer without it, where that had a row for it.
+
+        naming: how the learner names the classes that are left, where it is the learner who does.
+        """
 
     @abstractmethod
     def merged(self, position: int, into: int) -> Self:

@@ -15,6 +15,7 @@ from shels.detection.score_detector import ScoreDetector
 from shels.detection.scores.ash import Ash
 from shels.detection.scores.energy import Energy
 from shels.detection.scores.fdbd import Fdbd
+from shels.detection.scores.fused import Fused, FusedLearned
 from shels.detection.scores.gaussian import GaussianDetector
 from shels.detection.scores.gen import Gen
 from shels.detection.scores.knn import Knn
@@ -55,6 +56,11 @@ class Entry:
         return {each.name: each.default for each in found if each.name not in ("head", "state")}
 
     @property
+    def names_classes(self) -> bool:
+        """Whether it names classes itself where nobody else does."""
+        return self.make is None or self.make.class_scores is not Score.class_scores
+
+    @property
     def reads_inputs(self) -> bool:
         """Whether it is meant for features of inputs that were changed first."""
         return self.make is not None and self.make.reads_inputs
@@ -77,6 +83,8 @@ DETECTORS: dict[str, Entry] = {
     for entry in (
         _scored(Shels, "Gummadi, Kent, Mendez, Eaton, CoLLAs 2022", "nothing", "own"),
         Entry("gaussian", "own", "this software", "statistics", GaussianDetector.fit, GaussianDetector.load),
+        _scored(Fused, "this software", "statistics", "own"),
+        _scored(FusedLearned, "this software", "statistics", "own"),
         _scored(Msp, "Hendrycks, Gimpel, ICLR 2017", "nothing"),
         _scored(MaxLogit, "Hendrycks et al., ICML 2022", "nothing"),
         _scored(Energy, "Liu, Wang, Owens, Li, NeurIPS 2020", "nothing"),

@@ -40,8 +40,12 @@ def _mean_minus_sd_words(rule: MeanMinusSd, over: str) -> str:
 def _lowest_share(rule: AcceptShare, own: Tensor, calibration: Tensor) -> Tensor:
     del own
     n = len(calibration)  # of n + 1 scores, the new one is as likely the lowest, the second lowest …
-    rank = math.floor((1 - rule.share) * (n + 1) + 1e-9)
-    return calibration.kthvalue(min(max(rank, 1), n)).values
+    place = (1 - rule.share) * (n + 1) + 1e-9
+    rank = min(max(math.floor(place), 1), n)
+    low = calibration.kthvalue(rank).values
+    if rule.calibration == "held-out" or not 1 <= place < n:
+        return low
+    return low + (place - rank) * (calibration.kthvalue(rank + 1).values - low)
 
 
 def _lowest_share_words(rule: AcceptShare, over: str) -> str:
@@ -74,6 +78,8 @@ def threshold(rule: ThresholdRule, own: Tensor, calibration: Tensor) -> Tensor:
     tensor(2.)
     >>> threshold(AcceptShare(0.95), torch.tensor([]), torch.arange(1.0, 100.0))
     tensor(5.)
+    >>> threshold(AcceptShare(0.95, calibration="separate"), torch.tensor([]), torch.arange(1.0, 51.0))
+    tensor(2.5500)
     """
     return rule_of(rule).threshold(rule, own, calibration)
 
@@ -91,11 +97,20 @@ def on_all_scores(rule: ThresholdRule) -> bool:
 def enough_for(rule: ThresholdRule) -> int:
     """Count the scores of its own that a class needs: the lowest of 19 marks 1 in 20, of 99 1 in 100.
 
+    A threshold that may lie between two scores needs the second lowest to do so: the gap above the lowest is
+    wide, and a point within it says little.
+
     >>> enough_for(AcceptShare(0.95)), enough_for(AcceptShare(0.99)), enough_for(MeanMinusSd())
     (19, 99, 19)
+    >>> enough_for(AcceptShare(0.95, calibration="separate"))
+    39
     """
     share = rule_of(rule).promises(rule)
-    return 19 if share is None else math.ceil(1 / (1 - share) - 1e-9) - 1
+    return 19 if share is None else math.ceil(_ranks(rule) / (1 - share) - 1e-9) - 1
+
+
+def _ranks(rule: ThresholdRule) -> int:
+    return 2 if isinstance(rule, AcceptShare) and rule.calibration == "separate" else 1
 
 
 def designed_rejection(rule: ThresholdRule) -> float:
@@ -107,7 +122,7 @@ def designed_rejection(rule: ThresholdRule) -> float:
 def warn_of_few(count: int, rule: ThresholdRule) -> None:
     """Warn where so few held-out scores cannot mark the share that a rule promises."""
     share = rule_of(rule).promises(rule)
-    if share is not None and count < enough_for(rule):
+    if share is not None and count < math.ceil(1 / (1 - share) - 1e-9) - 1:
         warnings.warn(
             f"{count} held-out scores cannot mark a share of {share:g}, only {count / (count + 1):.3g}. "
             "Give more samples, hold out a larger share, or accept less",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shels.config.checks import require
 from shels.detection.head import Head
-from shels.detection.protocol import Tensors, check_rows, check_views
+from shels.detection.protocol import KnownSamples, Tensors, check_rows, check_views
 from shels.errors import AccommodationError, DataError, ModelFileError, SettingsError
 from shels.model.networks import Views
 
@@ -42,6 +42,8 @@ class Score(ABC):
     """Whether the score is meant for features of inputs that were changed first."""
     reads_shared: ClassVar[bool] = False
     """Whether the score depends on the shared features; if not, they may be left out."""
+    forgets: ClassVar[bool] = False
+    """Whether a class can be taken out of what the score remembers, exactly as if it had not been there."""
     cannot_grow: ClassVar[str] = ""
     """Why no class can be taken in without the old classes' samples; empty where one can."""
 
@@ -97,6 +99,27 @@ class Score(ABC):
         self._check(views, fresh=True)
         grown = self._grown_head(head)
         return replace(self, head=grown, state=self._grown(views, grown))
+
+    def tuned(self, samples: KnownSamples, named: Tensor) -> Self:
+        """Return this score as known samples make it, where it learns from those held out as well.
+
+        named: (n,), the classes that held-out samples are given to.
+        """
+        del samples, named
+        return self
+
+    def scores_as(self, views: Views, named: Tensor, *, held_out: bool = False) -> Tensor:
+        """Return the familiarity of samples that are given to these classes, (n,), where that matters to it.
+
+        held_out: they are the samples that it was tuned by.
+        """
+        del named, held_out
+        return self.scores(views)
+
+    def without_class(self, position: int, head: Head | None = None) -> Self:
+        """Return this score without a class, by the head that is left; see `forgets`."""
+        del position
+        return replace(self, head=head or self.head)
 
     def tensors(self) -> Tensors:
         """Return all that `fit` found, ready for a safetensors file."""

@@ -39,6 +39,12 @@ class Known:
     classes_then: Tensor
     shared_width: int
 
+    def without(self, position: int) -> Known:
+        """Leave one class out."""
+        stays = torch.arange(len(self.means), device=self.means.device) != position
+        then = self.classes_then[stays]
+        return Known(self.means[stays], then.clamp(max=len(then)), self.shared_width)
+
     def with_class(self, features: Views) -> Known:
         """Add a class, from features of its samples; training it may have brought new units."""
         added = features.high.shape[1] - self.means.shape[1]
@@ -81,17 +87,18 @@ class ScoreDetector(Detector):
         seen, held = self.class_scores(training.features), self.class_scores(held_out.features)
         right = _by_class(seen, training.labels, right=True)
         thresholding.require_every_class([mine.nonzero() for mine in right], names)
-        scores = self._scores(held_out.features, held)
+        made = replace(self, score=self.score.tuned(samples, held.argmax(dim=1)))
+        scores = made._scores(held_out.features, held, held_out=True)  # noqa: SLF001 - its own kind
 
         def there() -> list[Tensor]:
-            all_scores = self._scores(training.features, seen)
+            all_scores = made._scores(training.features, seen)  # noqa: SLF001
             return [all_scores[mine] for mine in right]
 
         own, assigned = (
             [scores[mine] for mine in _by_class(held, held_out.labels, right=only)] for only in (True, False)
         )
         chosen = self._policy.first(self.rule, there, own, assigned)
-        return replace(self, calibration=Calibration.of(self.rule, *chosen))
+        return replace(made, calibration=Calibration.of(self.rule, *chosen))
 
     def with_class(self, new: LearnedClass) -> ScoreDetector:
         """Know one class more; where too few samples of it are held out, it borrows from the old ones."""
@@ -110,7 +117,8 @@ class ScoreDetector(Detector):
         named = grown.class_scores(new.held_out)
         chosen = named[:, -1]
         if grown.naming is not None:
-            chosen = _of_its_own(score.scores(new.held_out), named, named.shape[1] - 1)
+            scores = score.scores_as(new.held_out, named.argmax(dim=1))
+            chosen = _of_its_own(scores, named, named.shape[1] - 1)
         if len(chosen) < enough_for(self.rule):
             chosen = self._policy.later(old.by_class, chosen)
         known = None if self.known is None else self.known.with_class(new.held_out)
@@ -126,8 +134,9 @@ class ScoreDetector(Detector):
         fresh = replace(self.score, head=new.head or self.score.head, state={})
         context = Context(fresh.head, self.rule, (), new.naming, self.moves)
         made = ScoreDetector.fit(fresh, context, stored)
-        scores, later = _unseen_scores(made.score, stored), made.score.scores(held_out)
         named, labels = made.class_scores(stored.features), stored.labels
+        scores = _unseen_scores(made.score, stored, named.argmax(dim=1))
+        later = made.score.scores_as(held_out, made.class_scores(held_out).argmax(dim=1))
         marks = [labels == position for position in range(named.shape[1])]
         own = [_of_its_own(scores[mine], named[mine], position) for position, mine in enumerate(marks)]
         lower = later.mean() - own[-1].mean()
@@ -140,11 +149,15 @@ class ScoreDetector(Detector):
         limits = torch.stack([threshold(self.rule, each, each) for each in chosen])
         return replace(made, calibration=Calibration(limits, thresholding.padded(chosen)))
 
-    def without_class(self, position: int, head: Head | None = None) -> ScoreDetector:
+    def without_class(
+        self, position: int, head: Head | None = None, naming: protocol.Naming | None = None
+    ) -> ScoreDetector:
         """Forget one class."""
         self.check("unlearn", self.name)
-        score = replace(self.score, head=head or self.score.head)
-        return replace(self, score=score, calibration=self._calibration.without(position))
+        score = self.score.without_class(position, head)
+        known = None if self.known is None else self.known.without(position)
+        calibration = self._calibration.without(position)
+        return replace(self, score=score, naming=naming, known=known, calibration=calibration)
 
     def merged(self, position: int, into: int) -> ScoreDetector:
         """Refuse: a score has one row, or one threshold, for a class."""
@@ -159,6 +172,8 @@ class ScoreDetector(Detector):
                     f"the method {learner!r} has one row of weights for a class and cannot merge two; the "
                     "method 'gaussian' can"
                 )
+            return
+        if change == "unlearn" and self.score.forgets:
             return
         instead = (
             "roll back to an earlier version, or train a model with learner gaussian and its own detector"
@@ -204,9 +219,11 @@ class ScoreDetector(Detector):
         scores = naming(features)
         return torch.where(scores.isfinite(), scores, -torch.inf)  # what overflowed is like none
 
-    def _scores(self, features: Views, named: Tensor) -> Tensor:
-        """Score samples, given their class scores."""
-        return named.amax(dim=1) if self.naming is None else self.score.scores(features)
+    def _scores(self, features: Views, named: Tensor, *, held_out: bool = False) -> Tensor:
+        """Score samples, given their class scores. held_out: those that the score was tuned by."""
+        if self.naming is None:
+            return named.amax(dim=1)
+        return self.score.scores_as(features, named.argmax(dim=1), held_out=held_out)
 
     def verdicts(self, features: Views) -> Verdicts:
         """Decide for each sample: which class it is most like, and whether it is novel."""
@@ -239,7 +256,7 @@ class ScoreDetector(Detector):
 
     def _scores_then(self, features: Views, predicted: Tensor) -> Tensor:
         """Score each sample as it was when the threshold of its class was set: (n,)."""
-        scores = self.score.scores(features)
+        scores = self.score.scores_as(features, predicted)
         if self.known is None:
             return scores
         for count in self._eras[:-1]:
@@ -294,18 +311,19 @@ def _of_its_own(scores: Tensor, named: Tensor, position: int) -> Tensor:
     return scores[right] if bool(right.any()) else scores
 
 
-def _unseen_scores(score: Score, stored: Labelled) -> Tensor:
-    """Score the samples that a score was fitted to, as if it had not seen them.
+def _unseen_scores(score: Score, stored: Labelled, named: Tensor) -> Tensor:
+    """Score the samples that a score was fitted to, given what they are called, as if it had not seen them.
 
     One that remembers samples would know each again; so it scores half of them from the other half, where
     there are two or more of each class.
     """
     if not score.remembers or int(torch.bincount(stored.labels).min()) < 2:
-        return score.scores(stored.features)
+        return score.scores_as(stored.features, named)
     order = stored.labels.argsort(stable=True)
     folds = torch.ones_like(stored.labels)
     folds[order[::2]] = 0  # every second sample of each class
     fresh = replace(score, state={})
     return thresholding.cross_fitted(
-        folds, lambda rest, mine: fresh.fit(*stored.take(rest)).scores(stored.take(mine).features)
+        folds,
+        lambda rest, mine: fresh.fit(*stored.take(rest)).scores_as(stored.take(mine).features, named[mine]),
     )

@@ -111,9 +111,8 @@ def _begun(
 
 
 def _known_rows(training: Training) -> tuple[Rows, Rows]:
-    """Return the samples that a network was trained on, and those held out, or the same where none are."""
-    data = training.data
-    return data.training, data.validation or data.training
+    """Return the samples that a network was trained on, and those that thresholds are set on."""
+    return training.data.training, training.calibration
 
 
 def _first_learner(trained: TrainedTrial, fitted: Views, held: Views) -> Learner:

@@ -118,7 +118,7 @@ def measure(
     shared = any(_entry(trial).reads_shared for training in stack for trial in training.trials)
     see = partial(_seen, stack, precision, shared)
     training = see([t.data.training for t in stack], stack[0].data.inputs)
-    held = see([t.data.validation or t.data.training for t in stack], stack[0].data.inputs)
+    held = see([t.calibration for t in stack], stack[0].data.inputs)
     tests = _wanted_parts(see, stack, images, lambda t: (t.known_data, t.known, t.measured_on), novel=False)
     novel = _wanted_parts(see, stack, images, lambda t: (t.novel_data, t.novel, t.measured_on), novel=True)
     lap("features")

@@ -71,9 +71,12 @@ def _scaled(settings: Settings, _data: str) -> Settings:
 
 _COSINE, _EXCLUSIVE = "Techapanurak, Suganuma, Okatani, ACCV 2020", "Zhou, Jin, Hoi, AISTATS 2010"
 _GAUSSIAN = "SHELS network, Gaussian score"
+_FUSED, _LEARNED = "SHELS network, fused scores", "SHELS network, fused scores, learned weights"
 _TRAINED = (
     Method("shels", "SHELS", "own", PAPER, "nothing", _as_it_is, "shels"),
     Method("shels-gaussian", _GAUSSIAN, "own", "this software", "statistics", _as_it_is, "gaussian"),
+    Method("shels-fused", _FUSED, "own", "this software", "statistics", _as_it_is, "fused"),
+    Method("shels-fused-learned", _LEARNED, "own", "this software", "statistics", _as_it_is, "fused-learned"),
     Method("standard-linear", "linear head, SHELS score", "trained", PAPER, "nothing", _standard, "shels"),
     Method(
         *("scaled-cosine", "scaled cosine", "trained", _COSINE, "nothing", _scaled, "max-logit"),

@@ -125,8 +125,7 @@ def first_learner(trained: TrainedTrial) -> Learner:
     data, inputs, classes = training.data, training.data.inputs, taught_classes(trial)
     parts = [
         Samples(inputs[rows.places.to(inputs.device)], rows.labels, classes, origin="the known classes")
-        for rows in (data.training, data.validation)
-        if rows
+        for rows in (data.training, training.calibration)
     ]
     return assembled(training.network, parts[0], parts[-1], data.prepare, trial.settings, trial.seed, fit)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from shels.config import TrainingSettings, to_dict
 from shels.data.preparation import prepare_for
 from shels.data.samples import DataSet
-from shels.data.splits import training_split
+from shels.data.splits import chosen_apart, divided
 from shels.errors import DataError, ShelsError
 from shels.experiments.methods import initial_training, taught_classes
 from shels.experiments.trials import Trial
@@ -35,6 +35,8 @@ class Training:
     data: TrialData
     settings: TrainingSettings
     seed: int
+    calibration: Rows
+    """What thresholds are set on: what is held out, or the part of it that chose nothing."""
 
 
 def training_key(trial: Trial) -> str:
@@ -42,7 +44,8 @@ def training_key(trial: Trial) -> str:
     settings = [to_dict(trial.settings.network), to_dict(trial.settings.training), trial.precision]
     key = initial_training(trial.method, trial.settings).key
     what = [trial.known_data, list(taught_classes(trial)), trial.seed, key[0] if len(key) == 1 else key]
-    text = json.dumps([*what, settings], sort_keys=True)
+    apart = ["calibration apart"] if chosen_apart(trial.settings) else []
+    text = json.dumps([*what, settings, *apart], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
@@ -57,7 +60,7 @@ def groups(trials: Sequence[Trial]) -> list[list[list[Trial]]]:
         first = initial_training(trial.method, trial.settings)
         stacked = replace(training, alpha=0.0, depth_weights="constant") if first.own_sparsity else training
         alike = (trial.known_data, network, stacked, trial.precision, first.key)
-        same = (trial.seed, taught_classes(trial), training)
+        same = (trial.seed, taught_classes(trial), training, chosen_apart(trial.settings))
         out.setdefault(alike, {}).setdefault(same, []).append(trial)
     return [list(trainings.values()) for trainings in out.values()]
 
@@ -70,13 +73,15 @@ def prepared(trials: Sequence[Trial], known: DataSet, inputs: Tensor, device: to
     trial, settings, classes = trials[0], trials[0].settings, taught_classes(trials[0])
     index, labels = known.train.places(classes)
     groups = None if known.train.groups is None else known.train.groups[index]
-    parts = training_split(labels, groups, settings.training, trial.seed)
-    like = known.train.inputs[index[parts[0]]] if known.train.inputs.ndim == 2 else known.train.inputs[:1]
+    parts = divided(labels, groups, settings, trial.seed)
+    like = (
+        known.train.inputs[index[parts.training]] if known.train.inputs.ndim == 2 else known.train.inputs[:1]
+    )
     preparation = prepare_for(like, settings.network).to(device)
     network = build(settings.network, preparation.shape, len(classes), trial.seed).to(device)
-    training, validation = (Rows(index[part], labels[part]) for part in parts)
+    training, validation, calibration = (Rows(index[part], labels[part]) for part in parts)
     data = TrialData(inputs, training, validation, preparation)
-    return Training(trials, network, data, settings.training, trial.seed)
+    return Training(trials, network, data, settings.training, trial.seed, calibration)
 
 
 class Loaded:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from shels.config import OWN
 from shels.data.samples import Label, Samples, check_inputs
 from shels.data.splits import training_split
 from shels.detection.head import Head
 from shels.detection.protocol import Labelled, LearnedClass, rows_of
 from shels.errors import DataError, SettingsError, unknown_name
+from shels.learner.pairing import score_name
 from shels.learning.methods.joint import JointMethod
 from shels.learning.protocol import NewClass, train_alone
 from shels.learning.registry import method_of
@@ -124,15 +126,25 @@ def unlearned(learner: Learner, label: Label) -> Learner:
         taught = tuple(None if name == label else name for name in learner.taught)
         new = replace(learner, detector=learner.detector.without_class(position), taught=taught)
     else:
-        taken = method_of(way).drop(learner.network, learner.memory, position)
-        detector = learner.detector.without_class(position, Head.of(taken.network.head))
-        new = replace(learner, network=taken.network, memory=taken.memory, detector=detector, taught=classes)
+        new = _dropped(learner, position)
     statistics = None if learner.statistics is None else learner.statistics.without(position)
     history = [note for note in _history(learner) if note["class"] != label]
     report = learner.report | {"taken_in": history}
     return _changed(
         replace(new, classes=classes, statistics=statistics, report=report), "unlearned", name=label
     )
+
+
+def _dropped(learner: Learner, position: int) -> Learner:
+    """Let the learner's method forget a class, and the detector beside it."""
+    method, label = method_of(learner.settings.accommodation), learner.classes[position]
+    taken = method.drop(learner.network, learner.memory, position)
+    names = None if score_name(learner.settings) == OWN else method.naming(taken.network, taken.memory)
+    detector = learner.detector.without_class(position, Head.of(taken.network.head), names)
+    taught = tuple(None if name == label else name for name in learner.taught)
+    if method.grows_head:
+        taught = tuple(name for name in learner.classes if name != label)
+    return replace(learner, network=taken.network, memory=taken.memory, detector=detector, taught=taught)
 
 
 def renamed(learner: Learner, old: Label, new: Label) -> Learner:

@@ -16,7 +16,7 @@ from shels import runtime
 from shels.config import Proximal, Settings, to_dict
 from shels.data.preparation import Preparation, prepare_for
 from shels.data.samples import Label, Samples
-from shels.data.splits import training_split
+from shels.data.splits import divided
 from shels.detection import metrics
 from shels.detection.calibration import Verdicts, fit_temperature, measured_acceptance
 from shels.detection.drift import ImageStatistics
@@ -149,11 +149,10 @@ def learning(
     if len(samples.classes) < 2:
         raise DataError(f"{samples.origin}: a classifier needs 2 classes or more, got {len(samples.classes)}")
     samples.require_every_class()
-    split = training_split(samples.labels, samples.groups, settings.training, seed)
-    training_index, validation_index = split
-    if not len(validation_index):
+    split = divided(samples.labels, samples.groups, settings, seed)
+    if not len(split.selection):
         raise DataError(f"{samples.origin}: nothing can be held out; give every class 2 samples or more")
-    training, validation = samples.take(training_index), samples.take(validation_index)
+    training, held_out = samples.take(split.training), samples.take(split.calibration)
     preparation = prepare_for(training.inputs, settings.network)
     method_of(settings.accommodation).check(preparation.shape, len(samples.classes))
     if chain is None:
@@ -163,14 +162,14 @@ def learning(
         settings = replace(settings, network=replace(settings.network, architecture="own"))
     network.to(runtime.device(device))
     preparation = preparation.to(runtime.device(device))
-    rows = [Rows(index, samples.labels[index]) for index in (training_index, validation_index)]
+    rows = [Rows(index, samples.labels[index]) for index in (split.training, split.selection)]
     trial = TrialData(samples.inputs, rows[0], rows[1], preparation)
     store = Checkpoint(checkpoint, _about(settings, network, preparation)) if checkpoint else None
     initial = method_of(settings.accommodation).initial(network, settings.training)
     request = TrialTraining(network, trial, seed, checkpoint=store)
     fit = yield from fitting(TrainingRequest(request, initial.loss, initial.settings, initial.after_step))
     yield Progress(fit.checks[-1].step, fit.checks[-1].step, stage="setting thresholds")
-    return assembled(network, training, validation, preparation, settings, seed, fit)
+    return assembled(network, training, held_out, preparation, settings, seed, fit)
 
 
 learn = runtime.to_end(learning)

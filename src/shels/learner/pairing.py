@@ -62,7 +62,7 @@ def detector_beside(
     if detector is None:
         naming = None if score_name(settings) == OWN else method.naming(network, memory)
     else:
-        naming = None if entry.family == "own" else lambda views: head.logits(views.high)
+        naming = None if entry.names_classes else lambda views: head.logits(views.high)
     moves = method.grows_head and method.stores != "old data"
     gaussian = way if isinstance(way, Gaussian) else Gaussian()
     return entry, Context(head, settings.rule, classes, naming, moves, gaussian)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from shels.data.preparation import prepare_for
-from shels.data.splits import match_class, training_split
+from shels.data.splits import divided, match_class
 from shels.detection.drift import ImageStatistics
 from shels.errors import SettingsError
 from shels.learner.learner import assembled
@@ -40,8 +40,8 @@ class Refit:
         samples = None if data is None else self._samples(data)
         if samples is None:
             raise self._refusal("the stream does not come with the samples that the model was trained on")
-        parts = training_split(samples.labels, samples.groups, self.settings.training, self.learner.seed)
-        training, held = (samples.take(index) for index in parts)
+        parts = divided(samples.labels, samples.groups, self.settings, self.learner.seed)
+        training, held = samples.take(parts.training), samples.take(parts.calibration)
         if not self._is_what_it_learned(training, held):
             raise self._refusal("the stream's training part is not what the model was trained on")
         old, report = self.learner, self.learner.report

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from shels import schema
 from shels.config import OWN, Settings
+from shels.detection.familiarity import COMPONENTS
 from shels.detection.protocol import StoredParts
 from shels.errors import ModelFileError
 from shels.learner.pairing import needs_memory, score_name
@@ -121,6 +122,25 @@ def _with_later(width: str, prefix: str = "") -> dict[str, Spec]:
     return {prefix + name: spec for name, spec in table.items()}
 
 
+def _fused() -> dict[str, Spec]:
+    """Give what all the scores of one forward pass stand on, and the scores to compare with."""
+    many = len(COMPONENTS)
+    table = {"rows": single("classes high"), "weights": single(f"2 {many}", schema.NOT_NEGATIVE)}
+    table["by_class"] = single(f"classes {many} most-compared", schema.RISING)
+    table["pooled"] = single(f"{many} all-compared", schema.RISING)
+    for view in ("shared", "high"):
+        kept = f"{view}-kept"
+        table |= {
+            f"{view}/centre": single(view),
+            f"{view}/directions": single(f"{view} {kept}"),
+            f"{view}/prior": double(f"{kept} {kept}", schema.DEFINITE),
+            f"{view}/means": single(f"classes {kept}"),
+            f"{view}/whitening": single(f"classes {kept} {kept}"),
+            f"{view}/prototypes": single(f"classes prototypes {kept}"),
+        }
+    return table
+
+
 SCORES: dict[str, Table] = {
     "react": {"clip": Spec("", schema.NOT_NEGATIVE)},
     "vim": {"origin": double("high"), "residual": double("high left"), "alpha": Spec("")},
@@ -133,6 +153,7 @@ SCORES: dict[str, Table] = {
         **_with_later("high", "high/"),
         "usual": Spec("2 2"),
     },
+    **dict.fromkeys(("fused", "fused-learned"), _fused()),
     "openmax": {"means": double("rows rows"), **dict.fromkeys(("shapes", "scales"), _POSITIVE_ROWS)},
 }
 """What each score remembers; those that are not named remember nothing."""

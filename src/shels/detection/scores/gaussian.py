@@ -131,7 +131,9 @@ class GaussianDetector(Detector):
         )
         return replace(self, parts=(*self.parts, part))
 
-    def without_class(self, position: int, head: Head | None = None) -> GaussianDetector:
+    def without_class(
+        self, position: int, head: Head | None = None, naming: protocol.Naming | None = None
+    ) -> GaussianDetector:
         """Forget one class."""
         return self._moved(self._places_without(position))
 

@@ -1,0 +1,150 @@
+"""Several scores as one, each a p-value among held-out known samples (Fisher), from one forward pass.
+
+R. A. Fisher: Statistical Methods for Research Workers, 1932, section 21.1. Conformal p-values: V. Vovk,
+A. Gammerman, G. Shafer: Algorithmic Learning in a Random World, 2005.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Literal, Self
+
+import torch
+from torch import Tensor
+
+from shels.detection import familiarity, fusion
+from shels.detection.familiarity import Familiarity
+from shels.detection.fusion import References
+from shels.detection.head import Head
+from shels.detection.protocol import KnownSamples, rows_of
+from shels.detection.score import Score, Tensors, require
+from shels.kernels.replay import Replay
+from shels.model.networks import Views
+
+_ROWS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Fused(Score):
+    """Score: 2 Σ w log p over the scores of `familiarity.COMPONENTS`, each among its class and among all.
+
+    Stores what those stand on, held-out scores to compare with, and the weights. Until held-out samples are
+    there, training samples are compared with, to which scores are kinder than to new ones.
+    """
+
+    weighting: Literal["fisher", "learned"] = "fisher"
+    """Equal weights, Fisher's rule, or such as tell known classes that are left out in turn."""
+    prototypes: int = 100
+    """What stands for the samples of a class where neighbours are looked for."""
+    directions: int = 128
+    """Main directions of features of each layer that are looked at."""
+
+    name = "fused"
+    remembers = (*familiarity.REMEMBERED, "by_class", "pooled", "weights")
+    reads_head = False
+    reads_shared = True
+    forgets = True
+
+    def __post_init__(self) -> None:
+        require(self.weighting in ("fisher", "learned"), "weighting", "fisher or learned", self.weighting)
+        require(self.prototypes >= 1, "prototypes", "1 or more", self.prototypes)
+        require(self.directions >= 1, "directions", "1 or more", self.directions)
+
+    def _fitted(self, views: Views, labels: Tensor) -> Tensors:
+        model = Familiarity.fit(views, labels, self.head.weight.detach(), self.directions, self.prototypes)
+        places = familiarity.even_places(labels, fusion.MOST)
+        scores, named = model.scores(rows_of(views, places), labels[places]), labels[places]
+        mine = [scores[named == position] for position in range(model.classes)]
+        return self._state(model, References.of(mine, scores), fusion.equal_weights(scores))
+
+    @torch.no_grad()
+    def tuned(self, samples: KnownSamples, named: Tensor) -> Self:
+        """Compare with held-out samples from now on, and learn weights where that is asked for."""
+        found = fusion.held_out_references(self._model, samples, named)
+        weights = self.state["weights"]
+        if self.weighting == "learned" and self._model.classes > 2:
+            size = self.state["shared/directions"].shape[1], min(self.prototypes, 50)
+            made = list(fusion.folds(samples, self._model.rows, *size))
+            weights = fusion.learned_weights(made) if made else weights
+        return replace(self, state=self._state(self._model, found, weights))
+
+    def _grown(self, views: Views, grown: Head) -> Tensors:
+        """Add the class; what new samples of it are compared with, each half of these says by the other.
+
+        A sample that had a say in where its class lies would look more familiar than a new one.
+        """
+        del grown  # most learners give the class no row; all do without, by the same means
+        model = self._model.with_class(views)
+        halves = torch.arange(len(views.high), device=views.high.device) % 2
+        scores = [self._of_half(views, halves != half, halves == half) for half in (0, 1)]
+        references = self._references.with_class(torch.cat(scores))
+        return self._state(model, references, self.state["weights"])
+
+    def _of_half(self, views: Views, given: Tensor, asked: Tensor) -> Tensor:
+        if not bool(given.any()):  # a single sample
+            given = asked
+        model, mine = self._model.with_class(rows_of(views, given)), rows_of(views, asked)
+        return model.scores(mine, mine.high.new_full((len(mine.high),), model.classes - 1, dtype=torch.long))
+
+    @torch.no_grad()
+    def without_class(self, position: int, head: Head | None = None) -> Self:
+        """Forget a class: nothing of it stays, and other classes' scores are as they were."""
+        model, references = self._model.without_class(position), self._references.without_class(position)
+        state = self._state(model, references, self.state["weights"])
+        return replace(self, head=head or self.head, state=state)
+
+    def _scores(self, views: Views) -> Tensor:
+        return self._fused(views, self._model.named(views))
+
+    @torch.no_grad()
+    def scores_as(self, views: Views, named: Tensor, *, held_out: bool = False) -> Tensor:
+        """Return the familiarity of samples with the classes that they are given to.
+
+        held_out: they are the samples that others are compared with, so each counts among them once.
+        """
+        self._require_fit()
+        self._check(views)
+        usable = torch.stack([rows.isfinite().all(dim=1) for rows in views]).all(dim=0)
+        scores = self._fused(views, named, among=held_out)
+        return torch.where(usable, scores, -torch.inf)
+
+    def _fused(self, views: Views, named: Tensor, *, among: bool = False) -> Tensor:
+        work = partial(self._summed, among=True) if among else self._replay
+        parts = zip(*(torch.split(each, _ROWS) for each in (*views, named)), strict=True)
+        return torch.cat([work(*part)[0] for part in parts])
+
+    def _summed(self, shared: Tensor, high: Tensor, named: Tensor, *, among: bool = False) -> tuple[Tensor]:
+        """Add up what all scores say; nothing here waits for a GPU."""
+        scores = self._model.scores(Views(shared, high), named)
+        found = self._references.log_p(scores, named, among=among)
+        return (2 * (found * self.state["weights"]).sum(dim=(1, 2)),)
+
+    @cached_property
+    def _replay(self) -> Replay:
+        return Replay(self._summed)
+
+    @cached_property
+    def _model(self) -> Familiarity:
+        return Familiarity.of(self.state)
+
+    @cached_property
+    def _references(self) -> References:
+        return References(self.state["by_class"], self.state["pooled"])
+
+    def _shared_width(self) -> int:
+        return len(self.state["shared/centre"])
+
+    @staticmethod
+    def _state(model: Familiarity, references: References, weights: Tensor) -> Tensors:
+        held = {"by_class": references.by_class, "pooled": references.pooled, "weights": weights}
+        return model.tensors() | held
+
+
+@dataclass(frozen=True, eq=False)
+class FusedLearned(Fused):
+    """The same with learned weights."""
+
+    weighting: Literal["fisher", "learned"] = "learned"
+
+    name = "fused-learned"
