@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -38,9 +38,30 @@ class Sums:
         centred = rows - mean
         return cls(len(rows), mean, centred.T @ centred)
 
+    @staticmethod
+    def pooled_scatter(classes: Sequence[Sums]) -> Tensor:
+        """Add up the scatter of classes in the order given: (r, r)."""
+        return torch.stack([sums.scatter for sums in classes]).sum(dim=0)
+
     def leading(self, directions: int) -> Sums:
         """Return the same over the first directions alone."""
         return Sums(self.count, self.mean[:directions], self.scatter[:directions, :directions])
+
+
+class AnySums(Protocol):
+    """What stays of one class, whichever way its scatter is kept."""
+
+    @property
+    def count(self) -> int:
+        """How many rows there were."""
+
+    @property
+    def mean(self) -> Tensor:
+        """Their mean: (r,)."""
+
+    @staticmethod
+    def pooled_scatter(classes: Sequence[Any]) -> Tensor:
+        """Add up the scatter of classes in the order given: (r, r)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,10 +129,10 @@ def pooled_covariance(classes: Sequence[Sums]) -> Tensor:
     return shrunk(*_within(classes))
 
 
-def _within(classes: Sequence[Sums]) -> tuple[Tensor, int]:
+def _within(classes: Sequence[AnySums]) -> tuple[Tensor, int]:
     """Return the covariance within classes and how many rows it stands on, added up in one order."""
     ordered = sorted(classes, key=lambda sums: (sums.count, sums.mean[:4].tolist()))
-    scatter = torch.stack([sums.scatter for sums in ordered]).sum(dim=0)
+    scatter = ordered[0].pooled_scatter(ordered)
     free = max(sum(sums.count - 1 for sums in classes), 1)
     return scatter / free, free
 
@@ -124,13 +145,13 @@ class Discriminant:
     offsets: Tensor
 
     @classmethod
-    def of(cls, classes: Sequence[Sums]) -> Self:
+    def of(cls, classes: Sequence[AnySums]) -> Self:
         """Return the discriminant of these classes.
 
         The mean of a few rows lies off the true one, which lengthens squared distances to it by the number
         of directions (those that shrinkage leaves) over the count; the offset makes up for that.
         """
-        means = torch.stack([sums.mean for sums in classes])
+        means = torch.stack([sums.mean for sums in classes]).double()
         counts = torch.tensor([sums.count for sums in classes], dtype=means.dtype, device=means.device)
         within, free = _within(classes)
         factor = torch.linalg.cholesky(shrunk(within, free))
