@@ -101,7 +101,7 @@ class GaussianDetector(Detector):
         return self.with_part(new.training(), self.classes)
 
     def with_part(self, features: Views, owner: int) -> GaussianDetector:
-        """Know one Gaussian more, of the class at this position, from features of two samples or more.
+        """Know one Gaussian more, of the class at this position, from features of its samples.
 
         Its threshold comes from each sample's distance to the others, never to itself; where they are few,
         the scores of the first classes are borrowed.
