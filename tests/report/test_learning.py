@@ -342,7 +342,7 @@ def test_every_epoch_is_drawn_once_records_have_it_in_panels_of_eight_methods_at
     canvas = Canvas()
     figure.draw(canvas)
     panels = canvas.axes
-    assert [len(axes.get_legend().get_texts()) for axes in panels] == [6, 6, 5]
+    assert [len(axes.get_legend().get_texts()) for axes in panels] == [6, 6, 6]
     for axes in panels:
         curves_drawn = [line for line in axes.get_lines() if len(line.get_xdata()) == 6]
         assert len(curves_drawn) == 2 * len(axes.get_legend().get_texts())  # all classes, and the newest
