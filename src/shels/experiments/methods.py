@@ -149,7 +149,7 @@ _RECTIFIED = {"digits": 512}
 def _rectified(base: Settings, data: str) -> Settings:
     """Name classes on random, rectified projections of the shared features."""
     made = with_learner(base, Gaussian(), standard=False, data=data)
-    return replace(made, accommodation=Gaussian(rectified=_RECTIFIED.get(data, 4096)))
+    return replace(made, accommodation=Gaussian(1024, rectified=_RECTIFIED.get(data, 4096)))
 
 
 def _learnings() -> Iterator[Method]:
