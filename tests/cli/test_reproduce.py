@@ -185,7 +185,10 @@ def test_interrupted_it_says_what_is_safe_and_goes_on(tmp_path, pretend):
         (["within/digits", "--methods", "shels,shel-gaussian"], "did you mean 'shels-gaussian'?"),
         (["within/digits", "--methods", ","], "--methods names no method"),
         (["within/digits", "--methods", "ewc,replay"], "within/digits is about detection"),
-        (["incremental/digits", "--methods", "post-hoc"], "choose from: gaussian, proximal, penalty, maha"),
+        (
+            ["incremental/digits", "--methods", "post-hoc"],
+            "choose from: gaussian, gaussian-rectified, proximal, penalty, maha",
+        ),
         (["paper", "incremental/digits", "--methods", "shels"], "incremental/digits is about learning"),
         (["incremental", "--methods", "shels"], "incremental/mnist is about learning"),
         ([], "name an experiment, such as within/fmnist"),
@@ -220,7 +223,7 @@ def test_each_experiment_takes_the_usual_methods_of_its_task(tmp_path, pretend):
     fake = pretend()
     result = shels(*BOTH, "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    own = ["gaussian", "proximal", "penalty"]
+    own = ["gaussian", "gaussian-rectified", "proximal", "penalty"]
     assert methods_of(fake) == {"within/digits": ["shels"], "incremental/digits": own}
     assert "note:" not in result.stderr
 
@@ -231,7 +234,7 @@ def test_a_family_of_both_tasks_gives_each_experiment_its_own(tmp_path, pretend)
     assert result.exit_code == 0, result.output
     assert methods_of(fake) == {
         "within/digits": ["shels", "shels-gaussian", "shels-fused", "shels-fused-learned", "msp"],
-        "incremental/digits": ["gaussian", "proximal", "penalty", "fine-tune", "joint"],
+        "incremental/digits": ["gaussian", "gaussian-rectified", "proximal", "penalty", "fine-tune", "joint"],
     }
 
 

@@ -39,9 +39,12 @@ def test_the_paper_is_five_sets_eight_pairs_two_studies_three_sets_learned_two_m
     assert names("across") == list(ACROSS)
     assert names("incremental") == learned
     assert names("open-world") == [*agents, *names("beyond")]
-    digits = {f"{family}/digits" for family in ("within", "incremental", "open-world")}
+    digits = {f"{kind}/digits" for kind in ("within", "incremental", "open-world", "few-shot", "osr")}
+    assert names("few-shot") == ["few-shot/mnist", "few-shot/fmnist", "few-shot/gtsrb"]
+    assert names("osr") == ["osr/mnist", "osr/svhn", "osr/cifar10"]
     plain = {name for name, each in CATALOGUE.items() if each.variant is None}
-    assert plain == {*names("paper"), *names("beyond"), *digits} - {*REPORTED} | {*WITHIN}
+    beyond = {*names("beyond"), *names("few-shot"), *names("osr")}
+    assert plain == {*names("paper"), *beyond, *digits} - {*REPORTED} | {*WITHIN}
 
 
 def test_each_experiment_comes_once_in_the_order_asked_for():
@@ -58,7 +61,7 @@ def test_each_experiment_comes_once_in_the_order_asked_for():
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(SettingsError, match="did you mean 'within/fmnist'"):
         find_experiments(["within/fminst"])
-    families = "within, across, group-sparsity, incremental, open-world, paper, beyond, fidelity"
+    families = "within, across, group-sparsity, incremental, open-world, paper, beyond, few-shot, osr, fidelity"
     with pytest.raises(SettingsError, match=rf"`shels reproduce --list` names all; at once: {families}\)"):
         find_experiments(["within/mnist", "tables"])
 

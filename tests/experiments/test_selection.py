@@ -25,7 +25,7 @@ def test_trials_are_those_of_each_experiment_by_each_method_of_its_task():
 def test_without_methods_our_own_are_taken():
     chosen = select_trials(["within/digits", "incremental/digits"], None, 1, {})
     ways = [method for _, method, _ in keys(chosen)]
-    assert ways == ["shels", "gaussian", "proximal", "penalty"]
+    assert ways == ["shels", "gaussian", "gaussian-rectified", "proximal", "penalty"]
 
 
 def test_without_methods_an_experiment_takes_those_that_it_is_about_and_its_number_of_trials(monkeypatch):

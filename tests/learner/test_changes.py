@@ -10,9 +10,8 @@ import torch
 from shels.config import Gaussian, Penalty, Slda
 from shels.data.sources import load_named
 from shels.errors import AccommodationError, DataError, SettingsError
-from shels.learner.changes import LEAST_IMAGES
 from shels.learner.learner import Learner, learn
-from shels.learner.pairing import detector_beside
+from shels.learner.pairing import LEAST_IMAGES, detector_beside
 from shels.model.networks import Network
 
 
@@ -149,6 +148,29 @@ def test_ten_classes_later_the_old_ones_are_judged_as_before(learner, data, digi
 def test_too_few_images_are_refused(learner, data, count):
     with pytest.raises(DataError, match=rf"5 different images or more, got {count} of class 6"):
         learner.accommodate(of(data.train, 6)[:count], 6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_fewer_images_are_enough_where_they_are_said_to_be_and_a_warning_comes(
+    learner, data, count, tmp_path
+):
+    with pytest.warns(UserWarning, match=f"{count} image"):
+        new = learner.accommodate(of(data.train, 6)[:count], 6, least=1)
+    given = names_given(new, of(data.test, 6))
+    verdicts = new.judge(of(data.test, 6))
+    mine = verdicts.predicted == 4
+    assert given.count(6) / len(given) > 0.3
+    assert (~verdicts.novel[mine]).float().mean() > 0.4  # not half of them where there is one image
+    assert equal(new.unlearn(6), learner, data.test.inputs)
+    new.save(tmp_path / "m")
+    assert equal(Learner.load(tmp_path / "m", "cpu"), new, data.test.inputs)
+
+
+def test_a_learner_that_holds_images_out_needs_five_whatever_is_said(digits, short_settings, data):
+    brief = replace(short_settings.training, steps=50, check_every=50, patience=None)
+    learner = learn(digits[0], replace(short_settings, accommodation=Slda(), training=brief), seed=0)
+    with pytest.raises(DataError, match="5 different images or more, got 4"):
+        learner.accommodate(of(data.train, 6)[:4], 6, least=1)
 
 
 def test_a_label_that_exists_already_is_refused(learner, data):

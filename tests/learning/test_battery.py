@@ -37,6 +37,7 @@ PREPARE = Preparation((WIDTH,))
 TRAINING = config.TrainingSettings(config.Adam(1e-2), batch_size=16, steps=120, check_every=120)
 WAYS = [
     config.Gaussian(),
+    config.Gaussian(rectified=64),
     config.Proximal(steps=60, learning_rate=1e-2, grow=8, batch_size=16, replay=32, base_alpha=0.1),
     config.Penalty(epochs=4),
     config.Maha(),
@@ -64,6 +65,8 @@ LOOSE = {
 
 
 def spoken(way):
+    if getattr(way, "rectified", 0):
+        return f"{way.kind}-rectified"
     return f"{way.kind}-scratch" if getattr(way, "start", "warm") == "scratch" else way.kind
 
 

@@ -26,8 +26,8 @@ from shels.data.samples import Label, fingerprints
 from shels.data.streams import StreamBatch
 from shels.detection.protocol import rows_of
 from shels.errors import AccommodationError, DataError, SettingsError, TrainingError
-from shels.learner.changes import LEAST_IMAGES
 from shels.learner.learner import Learner
+from shels.learner.pairing import LEAST_IMAGES
 from shels.model.networks import Views
 from shels.training import Fit, Progress, TrainingRequest
 

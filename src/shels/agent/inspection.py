@@ -36,6 +36,7 @@ def inspection(learner: Learner, home: Home, last_events: int = 5) -> dict[str, 
         "exclusivity": learner.report["exclusivity"],
         "classes": _classes(learner, events),
         "images_in_model": learner.stored_images,
+        "memory_bytes": sum(value.nbytes for value in learner.memory.values()),
         "free_units": free_units(learner),
         "versions": _versions(home, events) if home.exists else [],
         "kept_images": {
@@ -100,6 +101,7 @@ def free_units(learner: Learner) -> list[dict[str, Any]]:
 def _classes(learner: Learner, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Describe each class: where it comes from, from how many images, and its threshold."""
     origins, counts = _origins(learner, events), learner.detector.counts()
+    costs = _costs(learner)
     rows = []
     for place, name in enumerate(learner.classes):
         origin = origins.get(name, {})
@@ -111,9 +113,19 @@ def _classes(learner: Learner, events: list[dict[str, Any]]) -> list[dict[str, A
             "by": origin.get("by"),
             "time": origin.get("time"),
             "threshold": float(learner.detector.thresholds[place]),
+            "bytes": costs.get(place),
         }
         rows.append(row)
     return rows
+
+
+def _costs(learner: Learner) -> dict[int, int]:
+    """Count the bytes of what is kept of each class by position, where classes are kept one by one."""
+    stored = learner.detector.tensors()
+    found: dict[int, int] = {}
+    for owner, sums in zip(stored.detector.get("owners", Tensor()).tolist(), stored.classes, strict=True):
+        found[int(owner)] = found.get(int(owner), 0) + sum(value.nbytes for value in sums.values())
+    return found
 
 
 def _origins(learner: Learner, events: list[dict[str, Any]]) -> dict[Any, Line]:

@@ -65,6 +65,9 @@ def _show(result: dict[str, Any]) -> None:
         "acceptance": f"{percent(result['held_out_acceptance'])} of {held_out}",
         "exclusivity": f"{result['exclusivity']:.2f} on average (1: no two classes share a feature)",
     }
+    costs = [row["bytes"] for row in result["classes"] if row["bytes"]]
+    if costs:
+        lines["a class costs"] = f"{max(costs) / 1e6:.1f} MB, whatever the number of its images"
     if result["images_in_model"]:
         lines["holds"] = f"{result['images_in_model']} of the training images, to learn from again"
     if result["waiting_images"]:

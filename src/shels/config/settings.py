@@ -41,6 +41,7 @@ _LATER = {
     "merging": "average",
     "zeroed": "held",
     "trains": "at every class",
+    "rectified": 0,
 }
 """Settings that came later, left out of plain data where nothing was chosen: what was stored stays valid."""
 _PARTS: dict[str, Any] = {"network": NetworkSettings, "training": TrainingSettings}

@@ -195,6 +195,20 @@ MEASURES: dict[str, Measure] = {
             in_open_world=True,
         ),
         Measure(
+            "false_alarm_rate",
+            "false alarms",
+            "false-alarm rate",
+            "test samples of all classes that are known at the end, judged novel",
+            higher_is_better=False,
+        ),
+        Measure(
+            "added_false_alarm_rate",
+            "added false alarms",
+            "false-alarm rate of added classes",
+            "test samples of the classes taken in, judged novel, each class counted alike",
+            higher_is_better=False,
+        ),
+        Measure(
             "ami",
             "AMI",
             "adjusted mutual information",

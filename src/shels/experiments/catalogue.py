@@ -3,155 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
 
-from shels.config import Adam, MeanMinusSd, Precision, Settings, TrainingSettings
+from shels.config import Adam, MeanMinusSd, TrainingSettings
 from shels.config.presets import DEFAULT, PAPER
-from shels.data.samples import Label
 from shels.data.sources import named_set
-from shels.data.splits import AUTHORS_ORDERS, authors_split, draw_classes
 from shels.errors import SettingsError, unknown_name
-from shels.experiments.methods import Method, Task
-from shels.experiments.trials import MeasuredOn, Trial
-from shels.experiments.variant import MARK, Variant, base_name
+from shels.experiments import open_set
+from shels.experiments.experiment import Experiment
+from shels.experiments.methods import METHODS
 from shels.experiments.variants import variants_of
 
-Point: TypeAlias = tuple[tuple[str, Any], ...]
-"""A point of a sweep: names and values of training settings."""
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """One row of a table: what its trials have in common.
-
-    title: for people. known_data, novel_data: data sets; within a data set both are the same.
-    settings: what a method starts from. known_count: how many classes are known; None takes all of
-    known_data, and all of novel_data as novel. novel_count: how many of the others are novel; None takes all.
-    task: what methods are to do: tell novel samples from known ones, learn the novel classes one by one, or
-    find and learn them as an agent that is told nothing.
-    sweep: the points at which each trial is run, as fields of its training settings; one, unless it is a
-    study of such a setting. measured_on: which images.
-    methods: names or families of those that it is about, run where nobody says which; empty for our own.
-    trial_count: how many trials it is run with where nobody says.
-    variant: what makes it another experiment than the one of the same name before the "@".
-    """
-
-    name: str
-    title: str
-    known_data: str
-    novel_data: str
-    settings: Settings
-    task: Task = "detection"
-    known_count: int | None = None
-    novel_count: int | None = None
-    sweep: tuple[Point, ...] = ((),)
-    methods: tuple[str, ...] = ()
-    trial_count: int = 10
-    measured_on: MeasuredOn = "test"
-    variant: Variant | None = None
-
-    def takes(self, method: Method) -> bool:
-        """Tell whether a method has something to do here."""
-        only = self.variant.methods if self.variant else ()
-        return method.task == self.task and (not only or method.name in only)
-
-    @property
-    def base(self) -> str:
-        """The experiment that it is a variant of, or itself, by name."""
-        return base_name(self.name)
-
-    @property
-    def indented(self) -> str:
-        """Its name in a list, a variant's set in under the experiment that it is of."""
-        return f"  {self.name}" if self.variant else self.name
-
-    @property
-    def summary(self) -> str:
-        """What it is, or what is otherwise than in the experiment that it is a variant of."""
-        return f"  … {self.variant.label}" if self.variant else self.title
-
-    @property
-    def paired(self) -> bool:
-        """Whether methods are compared seed by seed, on the same classes: within a data set.
-
-        Across data sets all trials have the same classes, and the paper compares them as independent.
-        """
-        return self.known_data == self.novel_data
-
-    def classes(self, seed: int) -> tuple[tuple[Label, ...], tuple[Label, ...]]:
-        """Return the known and the novel classes of a trial, the same for every method.
-
-        Of ten classes the trials 0-9 take the authors' orders, the first ones known. Later trials draw their
-        classes from the seed; so do all of GTSRB, whose orders the paper does not give.
-        """
-        known = tuple(range(named_set(self.known_data).class_count))
-        if self.known_count is None:
-            return known, tuple(range(named_set(self.novel_data).class_count))
-        if len(known) == 10 and seed < len(AUTHORS_ORDERS):
-            split = authors_split(seed, self.known_count)
-        else:
-            split = draw_classes(known, self.known_count, seed)
-        return split.known, split.novel[: self.novel_count]
-
-    def trials(
-        self,
-        method: Method,
-        count: int,
-        *,
-        epochs: int | None = None,
-        weights: str | None = None,
-        precision: Precision = "float32",
-    ) -> list[Trial]:
-        """Return the trials 0 to count - 1 of a method; the first ones are the same whatever the count.
-
-        epochs: another length of training. weights: a file of VGG16's pretrained weights, for experiments
-        that train VGG16; others go without. precision: what convolutions multiply in. All three make other
-        trials.
-        """
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise SettingsError(f"the number of trials must be a whole number, 1 or more, got {count!r}")
-        if method.task != self.task:
-            ways = f"{method.name} is a way of {method.task}, and {self.name} asks for {self.task}"
-            raise SettingsError(ways)
-        if not self.takes(method):
-            raise SettingsError(f"{self.name} is about {', '.join(self.methods)}, not about {method.name}")
-        settings = method.settings(_changed(self.settings, epochs, weights), self.known_data)
-        points = [
-            replace(settings, training=replace(settings.training, **dict(point))) for point in self.sweep
-        ]
-        sets = (self.known_data, self.novel_data)
-        return [
-            Trial(self.name, method.name, seed, *sets, *classes, point, precision, self.measured_on)
-            for seed, classes in enumerate(map(self.classes, range(count)))
-            for point in points
-        ]
-
-    def varied(self, variant: Variant) -> Experiment:
-        """Give the same experiment with one choice made otherwise.
-
-        >>> from shels.experiments.variants import VARIANTS
-        >>> CATALOGUE["within/digits"].varied(VARIANTS["last-weights"]).name
-        'within/digits@last-weights'
-        """
-        start, colon, rest = self.title.partition(":")
-        return replace(
-            self,
-            name=f"{self.name}{MARK}{variant.name}",
-            title=f"{start}, {variant.label}{colon}{rest}",
-            settings=variant.applied(self.settings),
-            measured_on=variant.measured_on,
-            methods=variant.methods or self.methods,
-            variant=variant,
-        )
-
-
-def _changed(settings: Settings, epochs: int | None, weights: str | None) -> Settings:
-    if epochs is not None:
-        settings = replace(settings, training=replace(settings.training, epochs=epochs, steps=None))
-    if weights is not None and settings.network.architecture == "vgg16":
-        settings = replace(settings, network=replace(settings.network, weights=weights))
-    return settings
+__all__ = ["CATALOGUE", "FAMILIES", "Experiment", "find_experiments"]
 
 
 def _within(name: str, known_count: int, note: str = "") -> Experiment:
@@ -209,6 +72,27 @@ def _group_sparsity(name: str) -> Experiment:
     return Experiment(f"group-sparsity/{name}", title, *sets, known_count=5, sweep=sweep)
 
 
+def _few_shot(name: str, known: int, novel: int, note: str = "") -> Experiment:
+    """Learn new classes from ever more images; which of them come first, a seed decides for all methods."""
+    title = f"{_SHORT[name]}: {known} classes known, {novel} more learned from 1 to 500 images each{note}"
+    about = (f"few-shot/{name}", title, name, name, _SETTINGS[name])
+    sweep = tuple((("images", size),) for size in ENTRY_SIZES)
+    count = 3 if name == "gtsrb" else 10
+    made = Experiment(*about, "learning", known, novel, sweep=sweep, trial_count=count)
+    return replace(made, methods=("gaussian", "gaussian-rectified", "slda", "ranpac"))
+
+
+def _open_set(name: str, note: str = "") -> Experiment:
+    """Tell six classes from four by the splits that the open-set literature compares on."""
+    title = f"{_SHORT[name]}: 6 of 10 classes known, the others novel, the open-set literature's splits{note}"
+    about = (f"osr/{name}", title, name, name, open_set.settings_of(name, _SETTINGS[name]))
+    methods = tuple(method for method in open_set.METHODS if method in METHODS)
+    splits = open_set.SPLITS[name]
+    return Experiment(*about, known_count=6, methods=methods, trial_count=len(splits), splits=splits)
+
+
+ENTRY_SIZES = (1, 2, 5, 10, 20, 50, 100, 500)
+"""Images of each new class in an experiment on few of them; a class that has fewer gives all."""
 _PAPER_SETS = {"mnist": "MNIST", "fmnist": "FMNIST", "svhn": "SVHN", "cifar10": "CIFAR10", "gtsrb": "GTSRB"}
 _SHORT = _PAPER_SETS | {"digits": "digits"}
 
@@ -252,11 +136,15 @@ _BEYOND = (
     _open_world("mnist", 7, 3, "@mixed", _MIXED),
     _open_world("fmnist", 4, 3, "@mixed", _MIXED),
 )
+_FEW_SHOT = (_few_shot("mnist", 7, 3), _few_shot("fmnist", 4, 3), _few_shot("gtsrb", 23, 9))
+_OPEN_SET = tuple(map(_open_set, ("mnist", "svhn", "cifar10")))
 _NOTE = " (needs no download; not in the paper)"
 _DIGITS = (
     _within("digits", 5, _NOTE),
     _incremental("digits", 7, 3, _NOTE),
     _open_world("digits", 7, 3, note=_NOTE),
+    _few_shot("digits", 7, 3, _NOTE),
+    _open_set("digits", _NOTE),
 )
 
 
@@ -267,7 +155,9 @@ def _with_variants(experiments: Iterable[Experiment]) -> Iterator[Experiment]:
         yield from (each.varied(variant) for variant in variants_of(each.name))
 
 
-CATALOGUE: dict[str, Experiment] = {each.name: each for each in _with_variants((*_PAPER, *_BEYOND, *_DIGITS))}
+CATALOGUE: dict[str, Experiment] = {
+    each.name: each for each in _with_variants((*_PAPER, *_BEYOND, *_FEW_SHOT, *_OPEN_SET, *_DIGITS))
+}
 """Every experiment that can be run, by its name, variants after the experiment that they are of."""
 
 
@@ -284,6 +174,8 @@ FAMILIES: dict[str, tuple[Experiment, ...]] = {
     },
     "paper": _REPORTED,
     "beyond": _BEYOND,
+    "few-shot": _FEW_SHOT,
+    "osr": _OPEN_SET,
     "fidelity": _variants("fidelity"),
 }
 """Names for several experiments at once; the digits are in none, as the paper does not have them."""

@@ -51,7 +51,7 @@ def by_method(work: Sequence[TrainedTrial]) -> list[list[TrainedTrial]]:
     groups: dict[Hashable, list[TrainedTrial]] = {}
     for each in work:
         trial = each.trial
-        groups.setdefault((trial.experiment, trial.method, trial.settings), []).append(each)
+        groups.setdefault((trial.experiment, trial.method, trial.settings, trial.images), []).append(each)
     return list(groups.values())
 
 
@@ -149,7 +149,7 @@ def _take_in(trials: Sequence[IncrementalTrial], features: Features) -> None:
             with failing(each):
                 each.keep_for_later()
     networks = [each.learner.network for each in ready]
-    places = [features.known.train.places(each.coming)[0] for each in ready]
+    places = [each.coming_places() for each in ready]
     prepare = trials[0].learner.preparation if trials else None
     views = features.of("train", networks, places, prepare) if prepare else []
     waiting = [(each, each.taking_in(mine)) for each, mine in zip(ready, views, strict=True)]
@@ -233,6 +233,10 @@ def _figures(trial: IncrementalTrial) -> Figures:
         "auroc": float(np.mean([each["auroc"] for each in before])),
         "fpr95": float(np.mean([each["fpr95"] for each in before])),
     }
+    if trial.trial.images is not None:
+        accepted = [trial.rates[name]["accepted"] for name in trial.trial.novel]
+        found["false_alarm_rate"] = 1 - last["accepted"]
+        found["added_false_alarm_rate"] = 1 - float(np.mean(accepted))
     found["combined_accuracy"] = (found["known_accuracy"] + found["novel_accuracy"]) / 2
     classes = {str(name): rates for name, rates in trial.rates.items()}
     details: dict[str, Any] = {"course": trial.stages, "per_class": classes, "curve": trial.curve}

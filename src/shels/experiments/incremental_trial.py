@@ -6,6 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from shels.data.samples import DataSet, Label
@@ -17,7 +18,9 @@ from shels.experiments.curves import Point
 from shels.experiments.trials import Trial
 from shels.learner.changes import kept_for_later, taking_in
 from shels.learner.learner import Learner
+from shels.learner.pairing import LEAST_IMAGES
 from shels.model.networks import Views
+from shels.runtime import generator
 from shels.training import Fit, Monitor, Rows, TrainingRequest
 
 
@@ -104,21 +107,32 @@ class IncrementalTrial:
         self.right, self.fit = right, None
 
     def taking_in(self, views: Views) -> Generator[TrainingRequest, Fit, Learner]:
-        """Let the learner take in the next class from all of its training images, asking for trainings.
+        """Let the learner take in the next class from its training images, asking for trainings.
 
         views: what its network makes of them.
         """
         images, label, how = self._images()
-        return taking_in(self.learner, images, label, features=views, **how)
+        least = LEAST_IMAGES if self.trial.images is None else 1
+        return taking_in(self.learner, images, label, features=views, least=least, **how)
 
     def keep_for_later(self) -> None:
         """Let the learner keep the next class's images, to be trained on when the last class comes."""
         images, label, how = self._images()
         self.learner = kept_for_later(self.learner, images, label, **how)
 
+    def coming_places(self) -> Tensor:
+        """Find the training images that the next class is learned from: (n,).
+
+        Where a trial has few, they are drawn by its seed, so that more are always the fewer and others.
+        """
+        index, _ = self.known.train.places(self.coming)
+        if self.trial.images is None:
+            return index
+        draw = generator(self.trial.seed, "few-shot", *self.coming)
+        return index[torch.randperm(len(index), generator=draw)[: self.trial.images]].sort().values
+
     def _images(self) -> tuple[Tensor, Label, dict[str, Any]]:
-        (label,), train = self.coming, self.known.train
-        index, _ = train.places((label,))
+        (label,), train, index = self.coming, self.known.train, self.coming_places()
         groups = None if train.groups is None else train.groups[index]
         images = self.inputs[index.to(self.inputs.device)]
         return images, label, {"seed": self.trial.seed, "groups": groups}

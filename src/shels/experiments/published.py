@@ -127,6 +127,46 @@ _NOTES = {
 _SWAPPED = "Table 9 prints the AUROC of the two methods in each other's column"
 
 
+@dataclass(frozen=True)
+class Literature:
+    """What somebody else's method comes to on the open-set protocol, five splits, as printed.
+
+    auroc: None where the paper has no figure. Deviations are not printed, and networks and training differ
+    from ours, so this stands beside our figures and is no interval for them.
+    """
+
+    title: str
+    paper: str
+    auroc: float | None
+
+
+_MLS = "Vaze, Han, Vedaldi, Zisserman, ICLR 2022"
+_CONOSR, _SPHOR = "Xu, Shen, Zhao, AAAI 2023", "Bahavan, Seneviratne, Halgamuge, 2025 (arXiv 2503.08049)"
+
+LITERATURE: dict[str, tuple[Literature, ...]] = {
+    f"osr/{name}": tuple(
+        Literature(title, paper, auroc)
+        for title, paper, auroc in zip(("MLS", "ConOSR", "SpHOR"), (_MLS, _CONOSR, _SPHOR), row, strict=True)
+        if auroc is not None
+    )
+    for name, row in {
+        "mnist": (0.993, None, None),
+        "svhn": (0.971, 0.991, 0.991),
+        "cifar10": (0.936, 0.942, 0.945),
+    }.items()
+}
+"""Published figures of the open-set protocol by experiment, a variant's under its plain name."""
+
+
+def literature(experiment: str) -> tuple[Literature, ...]:
+    """Find what others published for an experiment on the open-set protocol, or nothing.
+
+    >>> [each.title for each in literature("osr/mnist")]
+    ['MLS']
+    """
+    return LITERATURE.get(base_name(experiment), ())
+
+
 AS_PUBLISHED = {"within/gtsrb": "within/gtsrb@trained-images"}
 """The variant in whose setting a published row was made, where that is not the setting of the experiment."""
 

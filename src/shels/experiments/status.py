@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shels.detection import metrics
 from shels.experiments.published import Published, published
 from shels.experiments.statistics import Summary, summary_of
-from shels.experiments.trials import LEARNING_MEASURES, Trial, TrialResult, measures_of
+from shels.experiments.trials import FEW_SHOT_MEASURES, LEARNING_MEASURES, Trial, TrialResult, measures_of
 
 if TYPE_CHECKING:
     from shels.experiments.engine import Advance
@@ -27,7 +27,7 @@ def columns_of(experiment: str) -> dict[str, str]:
     {'known_accuracy': 'known', 'novel_accuracy': 'novel', 'combined_accuracy': 'combined', 'auroc': 'AUROC'}
     """
     measures = measures_of(experiment)
-    learning = measures == LEARNING_MEASURES
+    learning = measures in (LEARNING_MEASURES, FEW_SHOT_MEASURES)
     return {name: metrics.MEASURES[name].heading_in(learning=learning) for name in measures}
 
 

@@ -25,7 +25,16 @@ OPEN_WORLD_MEASURES = tuple(key for key, measure in metrics.MEASURES.items() if 
 """Of an agent without boundaries: accuracy over all classes at the end, the same with rejection, how many
 novel classes it found and how soon, how often known ones alarmed it, and how its names fit the truth."""
 
+FEW_SHOT_MEASURES = ("closed_set_accuracy", "added_accuracy", "false_alarm_rate", "added_false_alarm_rate")
+"""Of learning from few images: accuracy over all classes and of those taken in, and how many of their test
+samples are judged novel."""
+
+OPEN_SET_MEASURES = ("closed_set_accuracy", "auroc")
+"""What the open-set literature prints."""
+
 _BY_FAMILY = {
+    "few-shot": FEW_SHOT_MEASURES,
+    "osr": OPEN_SET_MEASURES,
     "exclusivity": ("exclusivity",),
     "incremental": LEARNING_MEASURES,
     "open-world": OPEN_WORLD_MEASURES,
@@ -36,7 +45,7 @@ MeasuredOn: TypeAlias = Literal["test", "novel-training", "trained-images"]
 """Images that a detection trial is measured on: the test set; the test set and, of novel classes, the
 training set; or a part of the training set by whole groups, known and novel classes alike."""
 
-_LATER = {"measured_on": "test"}
+_LATER: dict[str, Any] = {"measured_on": "test", "images": None}
 """What came later, left out of an identity where it is as before: trials that were recorded stay the same."""
 
 
@@ -54,7 +63,8 @@ class Trial:
     known_data, novel_data: names of the data sets that the known and the novel classes come from.
     known, novel: those classes, in the order of the labels.
     precision: what convolutions multiply in, "float32" or on a GPU also "bfloat16".
-    measured_on: which images; it decides nothing of the training.
+    measured_on: which images; it decides nothing of the training. images: how many of each novel class are
+    learned from; None for all.
     """
 
     experiment: str
@@ -67,6 +77,7 @@ class Trial:
     settings: Settings
     precision: Precision = "float32"
     measured_on: MeasuredOn = "test"
+    images: int | None = None
 
     def identity(self) -> dict[str, Any]:
         """Return what tells this trial from every other, as plain data; a changed setting changes it."""
@@ -93,6 +104,9 @@ class Trial:
             raise DataError(f"a record's seed must be a whole number, got {values['seed']!r}")
         if values["measured_on"] not in get_args(MeasuredOn):
             raise DataError(unknown_name("part to measure on", values["measured_on"], get_args(MeasuredOn)))
+        images = values["images"]
+        if images is not None and (not isinstance(images, int) or isinstance(images, bool) or images < 1):
+            raise DataError(f"a record's images must be a whole number, 1 or more, got {images!r}")
         values["known"], values["novel"] = tuple(values["known"]), tuple(values["novel"])
         return Trial(**values | {"settings": from_dict(values["settings"])})
 

@@ -17,7 +17,7 @@ from shels.data.splits import training_split
 from shels.detection.head import Head
 from shels.detection.protocol import Labelled, LearnedClass, rows_of
 from shels.errors import DataError, SettingsError, unknown_name
-from shels.learner.pairing import score_name
+from shels.learner.pairing import LEAST_IMAGES, least_images, score_name
 from shels.learning.methods.joint import JointMethod
 from shels.learning.protocol import NewClass, train_alone
 from shels.learning.registry import method_of
@@ -28,20 +28,26 @@ from shels.training import Fit, Progress, TrainingRequest
 if TYPE_CHECKING:
     from shels.learner.learner import Learner
 
-LEAST_IMAGES = 5
 _CALLER = 7
 """How far up from a warning about new images the caller of `Learner.accommodate` is."""
 
 
 def accommodating(
-    learner: Learner, inputs: Tensor, label: Label, *, seed: int | None = None, features: Views | None = None
+    learner: Learner,
+    inputs: Tensor,
+    label: Label,
+    *,
+    seed: int | None = None,
+    features: Views | None = None,
+    least: int = LEAST_IMAGES,
 ) -> Generator[Progress, None, Learner]:
     """Make a learner that knows one class more, from inputs of that class alone, reporting on the way.
 
-    features: what the network makes of the inputs, where that is known already. Warns where most of them look
-    like a class that is known.
+    features: what the network makes of the inputs, where that is known already. least: how many different
+    inputs are enough; the learner `gaussian` can do with 1, others need 5. Warns where most of them look like
+    a class that is known.
     """
-    return train_alone(taking_in(learner, inputs, label, seed=seed, features=features))
+    return train_alone(taking_in(learner, inputs, label, seed=seed, features=features, least=least))
 
 
 def taking_in(
@@ -52,13 +58,14 @@ def taking_in(
     seed: int | None = None,
     groups: Tensor | None = None,
     features: Views | None = None,
+    least: int = LEAST_IMAGES,
 ) -> Generator[TrainingRequest, Fit, Learner]:
     """Make a learner that knows one class more, asking for the trainings that it takes.
 
-    groups: (n,), samples that are held out together.
+    groups: (n,), samples that are held out together. least: how many different inputs are enough.
     """
     _check_label(learner, label)
-    distinct = _distinct(learner, inputs, label)
+    distinct = _distinct(learner, inputs, label, least)
     inputs, groups = inputs[distinct], None if groups is None else groups[distinct.cpu()]
     began = time.perf_counter()
     method = learner.settings.accommodation
@@ -237,7 +244,7 @@ def _check_label(learner: Learner, label: Label) -> None:
         raise SettingsError(f"{label!r} is the answer for novel samples; choose another name")
 
 
-def _distinct(learner: Learner, inputs: Tensor, label: Label) -> Tensor:
+def _distinct(learner: Learner, inputs: Tensor, label: Label, least: int = LEAST_IMAGES) -> Tensor:
     """Return where each image stands first, enough of them to learn from; copies would vouch for it: (n,)."""
     learner.preparation.check(inputs)
     check_inputs(inputs, f"the images of {label!r}")
@@ -250,10 +257,18 @@ def _distinct(learner: Learner, inputs: Tensor, label: Label) -> Tensor:
             UserWarning,
             stacklevel=_CALLER,
         )
-    if len(first) < LEAST_IMAGES:
+    least = max(least, least_images(learner.settings))
+    if len(first) < least:
         raise DataError(
-            f"a class is learned from {LEAST_IMAGES} different images or more, got {len(first)} of class "
-            f"{label!r}; give more"
+            f"a class is learned from {least} different image{'s' * (least > 1)} or more, got {len(first)} "
+            f"of class {label!r}; give more"
+        )
+    if len(first) < LEAST_IMAGES:
+        warnings.warn(
+            f"{len(first)} image{'s' * (len(first) > 1)} of {label!r}: how far its images spread, and how "
+            f"familiar they must look, is mostly taken from other classes; {LEAST_IMAGES} or more are better",
+            UserWarning,
+            stacklevel=_CALLER,
         )
     return torch.tensor(sorted(first.values()), device=inputs.device)
 

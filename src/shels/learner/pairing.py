@@ -46,6 +46,15 @@ def needs_memory(settings: Settings) -> bool:
     return score_name(settings) != OWN or not isinstance(settings.accommodation, Gaussian)
 
 
+LEAST_IMAGES = 5
+"""Of a class to learn, for learners that train on it or hold some of it out."""
+
+
+def least_images(settings: Settings) -> int:
+    """Count the images that a class needs: one where classes are Gaussians that borrow from each other."""
+    return LEAST_IMAGES if needs_memory(settings) else 1
+
+
 def detector_beside(
     network: Network,
     memory: Memory,

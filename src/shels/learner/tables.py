@@ -18,6 +18,7 @@ from shels import schema
 from shels.config import OWN, Settings
 from shels.detection.familiarity import COMPONENTS
 from shels.detection.protocol import StoredParts
+from shels.detection.rectified import rank_of
 from shels.errors import ModelFileError
 from shels.learner.pairing import needs_memory, score_name
 from shels.learning.gaussian_replay import rank_within
@@ -56,7 +57,7 @@ _REPORT = record(
 )
 _DIGEST = text("[0-9a-f]{64}")
 _PARTS = ("network", "preparation", "detector", "memory", "projection")
-_MOST = {"epochs": 10**5, "steps": 10**8, "projections": 2**15, "image_size": 2**13}
+_MOST = {"epochs": 10**5, "steps": 10**8, "projections": 2**15, "rectified": 2**14, "image_size": 2**13}
 """Whole numbers in settings that decide how long something takes or how much room it needs."""
 
 
@@ -250,19 +251,46 @@ def check_detector(model: Model, stored: StoredParts) -> None:
         raise ModelFileError("model.json lists files of class sums, which belong to the Gaussian detector")
 
 
+def _rectified(model: Model) -> int:
+    """Return how many random, rectified projections name classes."""
+    return int(getattr(model.settings.accommodation, "rectified", 0))
+
+
+def _factored(many: int, prefix: str, *, classes: str = "") -> dict[str, Spec]:
+    """Give the sums of a class on so many projections, or of classes beside each other."""
+    table = {
+        "count": integers(classes),
+        "mean": single(f"{classes} {many}", schema.NOT_NEGATIVE),
+        "factor": single(f"{classes} {rank_of(many)} {many}"),
+        "residual": single(f"{classes} {many}", schema.NOT_NEGATIVE),
+    }
+    return {prefix + name: spec for name, spec in table.items()}
+
+
+def _class_table(many: int) -> dict[str, Spec]:
+    """Give what the file of one Gaussian holds."""
+    if not many:
+        return _CLASS
+    near = {"shared/mean": double("shared-near")}
+    near["shared/scatter"] = double("shared-near shared-near", schema.COVARIANCE)
+    return {**_CLASS, **near, **_factored(many, "naming/")}
+
+
 def _check_gaussians(model: Model, stored: StoredParts) -> None:
-    (changing, fixed, sums), classes = stored, model.sizes["classes"]
+    (changing, fixed, sums), classes, many = stored, model.sizes["classes"], _rectified(model)
     table = {"owners": integers(str(len(sums)), 0, classes - 1)}
     for place in range(len(sums)):
         table[f"{place}/usual"] = Spec("2 2", schema.MEAN_AND_SD)
         table[f"{place}/calibration"] = Spec("*", schema.RISING)
         table[f"{place}/threshold"] = Spec("")
+    if many:
+        table |= {"naming/weights": single(f"{len(sums)} {many}"), "naming/offsets": single(str(len(sums)))}
     model.check(changing, table, "detector")
     if sorted(set(changing["owners"].tolist())) != list(range(classes)):
         raise ModelFileError(f"the detector file does not fit {classes} classes")
     sizes = model.check(fixed, {**_PROJECTION, "width": model.width}, "projection")
     for each in sums:
-        check_tensors(each, _CLASS, sizes, "a class file")
+        check_tensors(each, _class_table(many), sizes, "a class file")
     if any(sizes[f"{view}-near"] > sizes[f"{view}-kept"] for view in ("shared", "high")):
         raise ModelFileError("the projection file: a prior does not fit its directions")
 
@@ -336,14 +364,15 @@ def _ewc(model: Model) -> Table:
     return {f"fisher/{name}": single(spec.dims, schema.NOT_NEGATIVE) for name, spec in weights}
 
 
+def _gaussian(model: Model) -> Table:
+    many = _rectified(model)
+    own = {"mean": double("classes kept"), "scatter": double("classes kept kept", schema.COVARIANCE)}
+    own = _factored(many, "", classes="classes") if many else {"count": integers("classes"), **own}
+    return {"centre": single("shared"), "directions": single("shared kept"), **own}
+
+
 MEMORIES: dict[str, Table | Callable[[Model], Table]] = {
-    "gaussian": {
-        "centre": single("shared"),
-        "directions": single("shared kept"),
-        "count": integers("classes"),
-        "mean": double("classes kept"),
-        "scatter": double("classes kept kept", schema.COVARIANCE),
-    },
+    "gaussian": _gaussian,
     "proximal": _proximal,
     "penalty": _penalty,
     "maha": _sums("width"),

@@ -19,7 +19,7 @@ from shels.experiments.methods import FAMILIES as METHOD_FAMILIES
 from shels.experiments.methods import METHODS
 from shels.experiments.published import TRIALS, Published, published
 from shels.experiments.statistics import Comparison, Summary, compare_measures, summary_of
-from shels.experiments.trials import LEARNING_MEASURES, MEASURES, TrialResult, measures_of
+from shels.experiments.trials import FEW_SHOT_MEASURES, LEARNING_MEASURES, MEASURES, TrialResult, measures_of
 from shels.report.words import NOTHING, flat
 
 EXCLUSIVITY = "exclusivity"
@@ -33,12 +33,14 @@ FAMILIES = {
     "group-sparsity": ("The weight of group sparsity", ""),
     "incremental": ("Learning class by class", ""),
     "open-world": ("Without class boundaries", ""),
+    "few-shot": ("From few images", ""),
+    "osr": ("The open-set protocol", "on the protocol of the open-set literature"),
     "other": ("Other experiments", "in experiments of one's own"),
 }
 """Kinds of experiments in the order of a report: the title of each and, of detection, the words for it."""
 
 _WEIGHTS, _DATA = "network.weights", ("known data", "novel data")
-_PRECISION = "precision"
+_PRECISION, _IMAGES = "precision", "images"
 
 Variant = tuple[tuple[str, str], ...]
 
@@ -168,7 +170,7 @@ class Study:
     @property
     def learning(self) -> bool:
         """Whether its methods learn class by class; if not, they detect novel samples."""
-        return self.measures == LEARNING_MEASURES
+        return self.measures in (LEARNING_MEASURES, FEW_SHOT_MEASURES)
 
     @property
     def swept(self) -> bool:
@@ -243,7 +245,8 @@ def _order(result: TrialResult) -> tuple[Any, ...]:
 def _settings(result: TrialResult) -> dict[str, str]:
     trial = result.trial
     data = zip(_DATA, (trial.known_data, trial.novel_data), strict=True)
-    return flat(to_dict(trial.settings)) | dict(data) | {_PRECISION: trial.precision}
+    found = flat(to_dict(trial.settings)) | dict(data) | {_PRECISION: trial.precision}
+    return found if trial.images is None else found | {_IMAGES: str(trial.images)}
 
 
 def _groups(results: Sequence[TrialResult]) -> tuple[Group, ...]:
@@ -290,7 +293,7 @@ def _differences(experiment: str, method: str, ours: Mapping[str, str]) -> dict[
         return {}
     entry = CATALOGUE[experiment]
     theirs = flat(to_dict(METHODS[method].settings(entry.settings, entry.known_data)))
-    names = [name for name in {**ours, **theirs} if name not in (*_DATA, _WEIGHTS, _PRECISION)]
+    names = [name for name in {**ours, **theirs} if name not in (*_DATA, _WEIGHTS, _PRECISION, _IMAGES)]
     pairs = {name: (ours.get(name, NOTHING), theirs.get(name, NOTHING)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 

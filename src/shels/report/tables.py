@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from shels.experiments.published import TRIALS, Published, published
+from shels.experiments.published import TRIALS, Literature, Published, literature, published
 from shels.experiments.statistics import Comparison, Summary, stars
 from shels.report.page import Cell, Mark, Table
 from shels.report.studies import BASELINE, Group, Study, every_group, further_measures, method_title
@@ -121,7 +121,15 @@ def _paper_rows(study: Study) -> list[list[Cell]]:
             cells = [Mark(spread(key, each), "quiet") for key, each in found.items() if each]
             name = Mark(f"{method_title(method)}, published", "quiet")
             rows.append([study.short, name, *cells, Mark(str(TRIALS), "quiet")])
-    return rows
+    return rows + [_literature_row(study, each) for each in literature(study.name)]
+
+
+def _literature_row(study: Study, each: Literature) -> list[Cell]:
+    """Give what others print on the same splits: an AUROC, of networks and trainings of their own."""
+    found = {"auroc": each.auroc}
+    cells = [figure(key, value) if (value := found.get(key)) is not None else None for key in study.measures]
+    quiet = [None if cell is None else Mark(cell, "quiet") for cell in cells]
+    return [study.short, Mark(f"{each.title} ({each.paper}), published", "quiet"), *quiet, Mark("5", "quiet")]
 
 
 # Beside the published figures --------------------------------------------------------------------------

@@ -17,9 +17,11 @@ from torch import Tensor
 from shels.config import ThresholdRule
 from shels.detection import gaussians, protocol
 from shels.detection.calibration import Calibration, Verdicts, cross_fitted, padded, require_held_out
-from shels.detection.gaussians import Discriminant, Distances, Projection, Spread, Sums
+from shels.detection.gaussian_part import VIEWS, Part, described, part_from, part_tensors
+from shels.detection.gaussians import Discriminant, Distances, Projection, Spread
 from shels.detection.head import Head
 from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass, StoredParts
+from shels.detection.rectified import directions, rectified
 from shels.detection.rules import enough_for, threshold, warn_of_few
 from shels.errors import TrainingError
 from shels.kernels.replay import Replay
@@ -28,23 +30,6 @@ from shels.model.networks import Views
 NEAR = (128, 256)
 """How many directions of the shared and of the high-level features tell known from novel."""
 _FOLDS = 10
-_VIEWS = ("shared", "high")
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """One Gaussian, of a class or of a part of one.
-
-    owner: the class's position. sums: on the projections of shared and high-level features. scale: (2, 2),
-    mean and standard deviation of the logarithm of its samples' distances there. calibration: scores in
-    rising order.
-    """
-
-    owner: int
-    sums: tuple[Sums, Sums]
-    scale: Tensor
-    calibration: Tensor
-    threshold: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +39,8 @@ class GaussianDetector(Detector):
     projections, priors: of shared and of high-level features, fixed by the classes known at `fit`.
     scale: (2, 2), mean and standard deviation of log distances over those classes. common: their held-out
     scores, which a class of few samples borrows. width: how many shared features there are.
+    rectified: how many random, rectified projections name classes; with none, the shared projection does.
+    ready: the discriminant of these parts, where it was worked out before.
     """
 
     rule: ThresholdRule
@@ -63,6 +50,8 @@ class GaussianDetector(Detector):
     scale: Tensor
     common: Tensor
     parts: tuple[Part, ...]
+    rectified: int = 0
+    ready: Discriminant | None = None
 
     name = "gaussian"
     is_learner = True
@@ -72,15 +61,17 @@ class GaussianDetector(Detector):
         """Fit a Gaussian to the training samples of each class; `calibrated` comes next."""
         (shared, high), labels = training
         pair = (Projection.fit(shared, context.gaussian.features), Projection.fit(high, NEAR[1]))
-        rows = pair[0](shared), pair[1](high)
+        rows, kept = (pair[0](shared), pair[1](high)), pair[0].directions
+        many = context.gaussian.rectified
+        random = directions(kept.shape[1], many, kept.device) if many else None
         classes = range(int(labels.max()) + 1) if len(labels) else range(0)
-        sums = [(Sums.of(rows[0][labels == c]), Sums.of(rows[1][labels == c])) for c in classes]
-        near = [[each[v].leading(NEAR[v]) for each in sums] for v in (0, 1)]
+        found = [described((rows[0][labels == c], rows[1][labels == c]), NEAR[0], random) for c in classes]
+        near = [[sums[v].leading(NEAR[v]) for sums, _ in found] for v in (0, 1)]
         priors = (gaussians.pooled_covariance(near[0]), gaussians.pooled_covariance(near[1]))
         scale = priors[0].new_tensor([[0.0, 1.0], [0.0, 1.0]])
-        none = scale.new_empty(0)
-        parts = [Part(c, sums[c], scale, none, scale.new_tensor(0.0)) for c in classes]
-        return GaussianDetector(context.rule, shared.shape[1], pair, priors, scale, none, tuple(parts))
+        none, limit = scale.new_empty(0), scale.new_tensor(0.0)
+        parts = tuple(Part(c, sums, scale, none, limit, naming) for c, (sums, naming) in enumerate(found))
+        return GaussianDetector(context.rule, shared.shape[1], pair, priors, scale, none, parts, many)
 
     def calibrated(self, samples: KnownSamples, names: Sequence[object] | None = None) -> GaussianDetector:
         """Set thresholds on held-out samples alone, each scored by standards in which it had no say."""
@@ -103,20 +94,20 @@ class GaussianDetector(Detector):
             replace(p, scale=u, calibration=s.sort().values, threshold=threshold(self.rule, s, s))
             for p, u, s in zip(self.parts, scales, chosen, strict=True)
         ]
-        return replace(self, scale=scale, common=scores, parts=tuple(parts))
+        return replace(self, scale=scale, common=scores, parts=tuple(parts), ready=self._discriminant)
 
     def with_class(self, new: LearnedClass) -> GaussianDetector:
         """Know one class more, from features of its samples."""
         return self.with_part(new.training(), self.classes)
 
     def with_part(self, features: Views, owner: int) -> GaussianDetector:
-        """Know one Gaussian more, of the class at this position, from features of two samples or more.
+        """Know one Gaussian more, of the class at this position, from features of its samples.
 
         Its threshold comes from each sample's distance to the others, never to itself; where they are few,
         the scores of the first classes are borrowed.
         """
         rows = self._rows(features)
-        sums = Sums.of(rows[0]), Sums.of(rows[1])
+        sums, naming = described(rows, NEAR[0], self._random)
         spreads = [Spread.of(each, prior) for each, prior in zip(sums, self.priors, strict=True)]
         logs = torch.stack(
             [each.left_out(row[:, : len(each.mean)]) for each, row in zip(spreads, rows, strict=True)], dim=1
@@ -126,10 +117,9 @@ class GaussianDetector(Detector):
         if len(scores) < enough_for(self.rule):
             scores = torch.cat([scores, self.common])
         limit = threshold(self.rule, scores, scores)
-        part = Part(
-            owner, sums, gaussians.shrunk_scale(logs, self.scale, prior=0), scores.sort().values, limit
-        )
-        return replace(self, parts=(*self.parts, part))
+        own = gaussians.shrunk_scale(logs, self.scale, prior=0)
+        part = Part(owner, sums, own, scores.sort().values, limit, naming)
+        return replace(self, parts=(*self.parts, part), ready=None)
 
     def without_class(
         self, position: int, head: Head | None = None, naming: protocol.Naming | None = None
@@ -148,7 +138,7 @@ class GaussianDetector(Detector):
 
     def _moved(self, places: dict[int, int]) -> GaussianDetector:
         parts = [replace(part, owner=places[part.owner]) for part in self.parts if part.owner in places]
-        return replace(self, parts=tuple(parts))
+        return replace(self, parts=tuple(parts), ready=None)
 
     def check(self, change: protocol.Change, learner: str) -> None:
         """Refuse nothing: sums can be dropped and joined exactly."""
@@ -173,7 +163,7 @@ class GaussianDetector(Detector):
 
     def class_scores(self, features: Views) -> Tensor:
         """Score each class by its best part's discriminant: (n, classes)."""
-        scores = self._discriminant(self._rows(features)[0])
+        scores = self._part_scores(self._rows(features)[0])
         scores = torch.where(scores.isfinite(), scores, -torch.inf)  # what overflowed is like none
         out = scores.new_full((len(scores), self.classes), -torch.inf)
         return out.scatter_reduce(1, self._owners.expand(len(scores), -1), scores, "amax")
@@ -220,16 +210,28 @@ class GaussianDetector(Detector):
     def _nearest(self, features: Views) -> tuple[Tensor, Tensor]:
         """Find the part that each sample is given to, and its distances there: (n,), (n, 2)."""
         rows = self._rows(features)
-        part = self._discriminant(rows[0]).argmax(dim=1)
+        part = self._part_scores(rows[0]).argmax(dim=1)
         pairs = zip(self._distances, rows, strict=True)
         found = torch.stack([each(row, part) for each, row in pairs], dim=1)
         return part, found.nan_to_num(nan=torch.inf, posinf=torch.inf).clamp(min=1e-12)
+
+    def _part_scores(self, rows: Tensor) -> Tensor:
+        """Score each part by the discriminant, from projected shared features: (n, r) -> (n, parts)."""
+        return self._discriminant(rows if self._random is None else rectified(rows, self._random))
 
     @cached_property
     def _discriminant(self) -> Discriminant:
         if not self.parts:
             raise TrainingError("the detector knows no class")
-        return Discriminant.of([part.sums[0] for part in self.parts])
+        if self.ready is not None:
+            return self.ready
+        naming = [part.naming for part in self.parts if part.naming is not None]
+        return Discriminant.of(naming) if naming else Discriminant.of([part.sums[0] for part in self.parts])
+
+    @cached_property
+    def _random(self) -> Tensor | None:
+        kept = self.projections[0].directions
+        return directions(kept.shape[1], self.rectified, kept.device) if self.rectified else None
 
     @cached_property
     def _distances(self) -> list[Distances]:
@@ -256,17 +258,22 @@ class GaussianDetector(Detector):
             numbers = {"usual": part.scale, "calibration": part.calibration, "threshold": part.threshold}
             for name, value in numbers.items():
                 changing[f"{place}/{name}"] = value.clone()  # it may be a view of others
+        if self.rectified:
+            found = self._discriminant
+            changing |= {"naming/weights": found.weights, "naming/offsets": found.offsets}
         fixed = {"usual": self.scale, "common": self.common, "width": torch.tensor(self.width)}
-        for view, projection, prior in zip(_VIEWS, self.projections, self.priors, strict=True):
+        for view, projection, prior in zip(VIEWS, self.projections, self.priors, strict=True):
             fixed |= {f"{view}/centre": projection.centre, f"{view}/directions": projection.directions}
             fixed[f"{view}/prior"] = prior
-        return StoredParts(changing, fixed, [_sums_tensors(part) for part in self.parts])
+        return StoredParts(changing, fixed, [part_tensors(part) for part in self.parts])
 
     @staticmethod
     def load(context: Context, parts: StoredParts) -> GaussianDetector:
         """Make the detector that `tensors` came from; that they fit is checked where files are read."""
         changing, fixed, sums = parts.to(context.head.weight.device)
-        projections = [Projection(fixed[f"{view}/centre"], fixed[f"{view}/directions"]) for view in _VIEWS]
+        many = context.gaussian.rectified
+        named = [changing[f"naming/{name}"] for name in ("weights", "offsets")] if many else []
+        projections = [Projection(fixed[f"{view}/centre"], fixed[f"{view}/directions"]) for view in VIEWS]
         return GaussianDetector(
             rule=context.rule,
             width=int(fixed["width"]),
@@ -274,21 +281,7 @@ class GaussianDetector(Detector):
             priors=(fixed["shared/prior"], fixed["high/prior"]),
             scale=fixed["usual"],
             common=fixed["common"],
-            parts=tuple(
-                _part(owner, at, changing, sums[at]) for at, owner in enumerate(changing["owners"].tolist())
-            ),
+            parts=tuple(part_from(at, changing, own) for at, own in enumerate(sums)),
+            rectified=many,
+            ready=Discriminant(*named) if named else None,
         )
-
-
-def _sums_tensors(part: Part) -> protocol.Tensors:
-    out: protocol.Tensors = {}
-    for view, sums in zip(_VIEWS, part.sums, strict=True):
-        out |= {f"{view}/count": torch.tensor(sums.count), f"{view}/mean": sums.mean}
-        out[f"{view}/scatter"] = sums.scatter
-    return out
-
-
-def _part(owner: int, at: int, changing: protocol.Tensors, sums: protocol.Tensors) -> Part:
-    pair = [Sums(int(sums[f"{v}/count"]), sums[f"{v}/mean"], sums[f"{v}/scatter"]) for v in _VIEWS]
-    numbers = (changing[f"{at}/{name}"] for name in ("usual", "calibration", "threshold"))
-    return Part(owner, (pair[0], pair[1]), *numbers)

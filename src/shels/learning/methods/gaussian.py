@@ -4,21 +4,26 @@ This is how the Gaussian detector names classes, by itself, for other scores to 
 """
 
 from collections.abc import Callable
+from dataclasses import fields
 
 import torch
 from torch import Tensor
 
 from shels.config import Gaussian
 from shels.detection.gaussians import Discriminant, Projection, Sums
+from shels.detection.rectified import FactoredSums, directions, rectified
 from shels.learning.closed_form import ClosedForm
 from shels.learning.protocol import Memory
 from shels.model.networks import Views
 
-_SUMS = ("count", "mean", "scatter")
+_PROJECTION = ("centre", "directions")
 
 
 class GaussianMethod(ClosedForm):
-    """A class is its count, mean and scatter along the main directions of the first classes."""
+    """A class is its count, mean and scatter along the main directions of the first classes.
+
+    Where classes are named on random, rectified projections, it is that on those, the scatter factored.
+    """
 
     settings: Gaussian
 
@@ -29,34 +34,43 @@ class GaussianMethod(ClosedForm):
     def fitted(self, rows: Tensor, labels: Tensor) -> Memory:
         """Return the main directions of the first classes, and their sums along them."""
         projection = Projection.fit(rows, self.settings.features)
-        sums = [Sums.of(projection(rows[labels == c])) for c in range(int(labels.max()) + 1)]
-        return {"centre": projection.centre, "directions": projection.directions, **_stacked(sums)}
+        memory = {"centre": projection.centre, "directions": projection.directions}
+        sums = [self._sums(memory, rows[labels == c]) for c in range(int(labels.max()) + 1)]
+        return memory | {name: torch.stack([each[name] for each in sums]) for name in sums[0]}
 
     def grown(self, memory: Memory, rows: Tensor) -> Memory:
         """Return the sums with one class more."""
-        new = _stacked([Sums.of(_projection(memory)(rows))])
-        return memory | {name: torch.cat([memory[name], new[name]]) for name in _SUMS}
+        new = self._sums(memory, rows)
+        return memory | {name: torch.cat([memory[name], value[None]]) for name, value in new.items()}
 
     def without(self, memory: Memory, position: int) -> Memory:
         """Return the sums without one class's."""
         others = torch.arange(len(memory["count"]), device=memory["count"].device) != position
-        return memory | {name: memory[name][others] for name in _SUMS}
+        return {name: value if name in _PROJECTION else value[others] for name, value in memory.items()}
 
     def scorer(self, memory: Memory) -> Callable[[Tensor], Tensor]:
         """Return the discriminant's scores."""
-        rows = zip(memory["count"].tolist(), memory["mean"], memory["scatter"], strict=True)
-        projection, discriminant = _projection(memory), Discriminant.of([Sums(*row) for row in rows])
-        return lambda features: discriminant(projection(features))
+        kind, project = self._kind, self._projection(memory)
+        values = [memory[each.name] for each in fields(kind) if each.name != "count"]
+        rows = zip(memory["count"].tolist(), *values, strict=True)
+        discriminant = Discriminant.of([kind(*row) for row in rows])
+        return lambda features: discriminant(project(features))
 
+    @property
+    def _kind(self) -> type[Sums] | type[FactoredSums]:
+        return FactoredSums if self.settings.rectified else Sums
 
-def _projection(memory: Memory) -> Projection:
-    return Projection(memory["centre"], memory["directions"])
+    def _sums(self, memory: Memory, rows: Tensor) -> Memory:
+        """Sum up one class by its features (n, s)."""
+        sums = self._kind.of(self._projection(memory)(rows))
+        found = {each.name: getattr(sums, each.name) for each in fields(sums)}
+        return found | {"count": torch.tensor(sums.count, device=rows.device)}
 
-
-def _stacked(sums: list[Sums]) -> Memory:
-    counts = torch.tensor([each.count for each in sums], device=sums[0].mean.device)
-    return {
-        "count": counts,
-        "mean": torch.stack([each.mean for each in sums]),
-        "scatter": torch.stack([each.scatter for each in sums]),
-    }
+    def _projection(self, memory: Memory) -> Callable[[Tensor], Tensor]:
+        """Return what gives features (n, s) the values that classes are told by."""
+        projection = Projection(memory["centre"], memory["directions"])
+        if not self.settings.rectified:
+            return projection
+        kept = memory["directions"]
+        random = directions(kept.shape[1], self.settings.rectified, kept.device)
+        return lambda features: rectified(projection(features), random)

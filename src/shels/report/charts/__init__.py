@@ -26,6 +26,8 @@ FAMILY: Charts[Sequence[Study]] = {
     "group-sparsity": (sweeps.curves,),
     "incremental": (learning.curves, epochs.curves),
     "open-world": (open_world.agents,),
+    "few-shot": (sweeps.few_shot,),
+    "osr": (),
     "other": (detection.overview,),
 }
 """Of experiments of one family beside each other."""

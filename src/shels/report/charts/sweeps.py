@@ -1,4 +1,4 @@
-"""The charts of a setting that was varied: how the measures follow the weight of the group sparsity."""
+"""The charts of what was varied: the weight of the group sparsity, and the number of a new class's images."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from matplotlib.figure import Figure as Canvas
 
 from shels.config.presets import PAPER
 from shels.experiments.statistics import Summary
-from shels.experiments.trials import MEASURES
+from shels.experiments.trials import FEW_SHOT_MEASURES, MEASURES
 from shels.report.drawing import DASHED, INK, QUIET, WIDE, Figure, colour, label, legend
-from shels.report.studies import Group, Study
+from shels.report.studies import Group, Study, method_title
 from shels.report.words import measure, prose
 
 Sweep: TypeAlias = dict[str, dict[float, Group]]
@@ -49,6 +49,45 @@ def curves(studies: Sequence[Study]) -> list[Figure]:
     alt = "Known, novel and combined accuracy and AUROC by the weight of the group sparsity."
     size = (WIDE, 170 * len(studies) + 50)
     return [Figure("group-sparsity", draw, size, alt, prose("sweep_caption"))]
+
+
+def few_shot(studies: Sequence[Study]) -> list[Figure]:
+    """Draw a row of panels for each data set, a panel for each measure, a line for each method."""
+    keys = FEW_SHOT_MEASURES
+    headings = [measure(key).heading_in(learning=True) for key in keys]
+
+    def draw(canvas: Canvas) -> None:
+        rows = canvas.subplots(len(studies), len(keys), squeeze=False, sharex=True, sharey="col")
+        for row, study in zip(rows, studies, strict=True):
+            for axes, key, heading in zip(row, keys, headings, strict=True):
+                _few_shot_panel(axes, study, key)
+                axes.set_title(heading, color=QUIET)
+            row[0].set_title(f"{label(study.short, 30)}: {headings[0]}", color=INK)
+        for axes in rows[-1]:
+            axes.set_xlabel("images of a new class")
+        legend(canvas)
+
+    alt = "Accuracy and false alarms by the number of images that a new class is learned from."
+    size = (WIDE, 170 * len(studies) + 50)
+    return [Figure("few-shot", draw, size, alt, prose("few_shot_caption"))]
+
+
+def few_shot_of(study: Study) -> dict[str, dict[int, Group]]:
+    """Put a study's groups in order: by method, then by the number of images."""
+    found: dict[str, dict[int, Group]] = {}
+    for group in study.groups:
+        images = group.results[0].trial.images
+        if images is not None:
+            found.setdefault(group.method, {})[images] = group
+    return {method: dict(sorted(points.items())) for method, points in found.items()}
+
+
+def _few_shot_panel(axes: Axes, study: Study, key: str) -> None:
+    for place, (method, points) in enumerate(few_shot_of(study).items()):
+        found = {float(n): mean for n, group in points.items() if (mean := group.summary(key))}
+        _line(axes, found, colour(place), method_title(method))
+    axes.set_xscale("log")
+    axes.grid(axis="y")
 
 
 def _panel(axes: Axes, study: Study, key: str) -> None:

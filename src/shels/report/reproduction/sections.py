@@ -94,6 +94,12 @@ def _open_world(members: Sequence[Study], remarks: Remarks) -> Part:
     return replace(made, notes=[*made.notes, *findings.against_joint(members)])
 
 
+def _open_set(members: Sequence[Study], remarks: Remarks) -> Part:
+    folded = {_TESTS: tables.statistics(members), "Further measures": tables.further(members)}
+    kept = {title: replace(table, caption="") for title, table in folded.items() if table is not None}
+    return Part(remarks.notes.get("osr", ()), [tables.overview(members, "")], folded=kept)
+
+
 _BUILDERS = {
     "within": _detection,
     "across": _detection,
@@ -101,6 +107,8 @@ _BUILDERS = {
     "group-sparsity": _sparsity,
     "incremental": _learning,
     "open-world": _open_world,
+    "few-shot": _learning,
+    "osr": _open_set,
 }
 
 
