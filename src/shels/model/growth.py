@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from shels.errors import ArchitectureError
 from shels.model.activations import weight_layers
 from shels.model.chains import describe, rebuild, unset
+from shels.model.head import resized
 from shels.model.networks import Network, initialise
 
 
@@ -25,7 +26,7 @@ def fresh(network: Network, classes: int, draw: torch.Generator) -> Network:
     """
     body = rebuild(describe(network.body))
     with torch.device("meta"):
-        head = type(network.head)(network.head.weight.shape[1], classes)
+        head = resized(network.head, network.head.weight.shape[1], classes)
     started = Network(body, unset(head, "cpu"))
     initialise(started, draw)
     like = network.head.weight
@@ -36,7 +37,8 @@ def add_class(network: Network, draw: torch.Generator) -> Network:
     """Return the network with one more row of the head, Xavier-initialised; the old rows are the same.
 
     >>> from shels.config import NetworkSettings
-    >>> from shels.model.networks import build
+    >>> from shels.model.head import resized
+    from shels.model.networks import build
     >>> network = build(NetworkSettings("vectors"), shape=(10,), classes=3, seed=0)
     >>> grown = add_class(network, torch.Generator().manual_seed(0))
     >>> grown(torch.zeros(5, 10)).shape, bool((grown.head.weight[:3] == network.head.weight).all())
@@ -113,7 +115,7 @@ def _rebuilt(network: Network, state: Mapping[str, Tensor], more: Mapping[str, i
             item["out_features"] += before
     rows, width = state["head.weight"].shape
     with torch.device("meta"):
-        head = type(network.head)(width, rows)
+        head = resized(network.head, width, rows)
     device = str(network.head.weight.device)
     grown = Network(rebuild(layers, device), unset(head, device))
     grown.load_state_dict(dict(state))

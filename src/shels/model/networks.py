@@ -120,7 +120,7 @@ def build(settings: NetworkSettings, shape: Shape, classes: int, seed: int) -> N
         )
     if settings.weights is not None:
         load_vgg16(dict(body.named_parameters()), Path(settings.weights))
-    return attach_head(body, shape, settings.head, classes, seed)
+    return attach_head(body, shape, settings.head, classes, seed, settings.scale)
 
 
 # Torchvision's names for VGG16's linear layers; its convolutions are called features.N there, N here.
@@ -148,27 +148,37 @@ def load_vgg16(own: Mapping[str, Tensor], path: Path) -> None:
         warnings.warn(f"{path.name} has no {', '.join(fresh)}: these start fresh", UserWarning, stacklevel=2)
 
 
-def from_chain(chain: nn.Sequential, shape: Shape, head: str, classes: int, seed: int) -> Network:
+def from_chain(
+    chain: nn.Sequential, shape: Shape, head: str, classes: int, seed: int, scale: float | None = 1.0
+) -> Network:
     """Return a network on a chain of the user's own, its weights kept as they come."""
     body = rebuild(describe(chain))
     body.load_state_dict(flat(chain).state_dict())
-    return attach_head(body, shape, head, classes, seed)
+    return attach_head(body, shape, head, classes, seed, scale)
 
 
-def outline(description: Sequence[dict[str, Any]], shape: Shape, head: str, classes: int) -> Network:
+def outline(
+    description: Sequence[dict[str, Any]], shape: Shape, head: str, classes: int, scale: float | None = 1.0
+) -> Network:
     """Return the network that a description tells of, without memory for its weights, to compare first."""
     body = rebuild(description, device="meta")
     with torch.device("meta"):
-        return Network(body, _HEADS[head](feature_count(body, shape), classes))
+        return Network(body, _head(head, feature_count(body, shape), classes, scale))
 
 
-def attach_head(body: nn.Sequential, shape: Shape, head: str, classes: int, seed: int) -> Network:
+def attach_head(
+    body: nn.Sequential, shape: Shape, head: str, classes: int, seed: int, scale: float | None = 1.0
+) -> Network:
     """Return the network with a fresh head, after checking that the chain can carry one."""
     features = feature_count(body, shape)
     with torch.device("meta"):
-        module = _HEADS[head](features, classes)
+        module = _head(head, features, classes, scale)
     initialise(unset(module, "cpu"), generator(seed, "head"))
     return Network(body, module)
+
+
+def _head(name: str, features: int, classes: int, scale: float | None) -> CosineHead | LinearHead:
+    return CosineHead(features, classes, scale) if name == "cosine" else _HEADS[name](features, classes)
 
 
 def initialise(module: nn.Module, draw: torch.Generator) -> None:
@@ -179,7 +189,7 @@ def initialise(module: nn.Module, draw: torch.Generator) -> None:
         else:
             nn.init.zeros_(value)
     for part in module.modules():
-        if isinstance(part, ScaledCosineHead):
+        if isinstance(part, CosineHead):
             part.start(draw)
 
 

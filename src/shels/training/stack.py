@@ -113,7 +113,8 @@ class Stack:
             self._allocate(steps)
         index = torch.zeros(len(plans), self._steps, self.settings.batch_size, dtype=torch.int64)
         labels = torch.full_like(index, PADDING)
-        tables = torch.zeros(len(plans), self._steps, 2, dtype=torch.float64)
+        width = optimisers.table_width(self.settings.optimiser)
+        tables = torch.zeros(len(plans), self._steps, width, dtype=torch.float64)
         for trial, plan in enumerate(plans):
             if plan is None:
                 continue
@@ -138,7 +139,8 @@ class Stack:
         shape = (trials, steps, self.settings.batch_size)
         self._index = torch.zeros(shape, dtype=torch.int64, device=self.device)
         self._labels = torch.full_like(self._index, PADDING)
-        self._table = torch.zeros(trials, steps, 2, dtype=dtype, device=self.device)
+        width = optimisers.table_width(self.settings.optimiser)
+        self._table = torch.zeros(trials, steps, width, dtype=dtype, device=self.device)
         self._place = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._total = torch.zeros(trials, dtype=dtype, device=self.device)
 

@@ -109,9 +109,19 @@ class TrialRun:
         numbers = range(self.state.step, min(self.state.step + self.check_every, self.steps))
         places = [divmod(number, self.steps_per_epoch) for number in numbers]
         rows = torch.stack([self._order(epoch)[place] for epoch, place in places])
-        rates = [self.settings.optimiser.rate(epoch) for epoch, _ in places]
+        rates = [self._rate(number) for number in numbers]
         seed = derived_seed(self.trial.seed, "round", self.state.step)  # for what a step draws
         return Plan(rows, (rows >= 0).sum(dim=1).tolist(), rates, seed)
+
+    def _rate(self, step: int) -> float:
+        """Return a step's learning rate; a schedule reaches to the last step that there can be."""
+        optimiser, each = self.settings.optimiser, self.steps_per_epoch
+        rate = optimiser.rate(step // each)
+        if (schedule := optimiser.schedule) is None:
+            return rate
+        if schedule.per == "step":
+            return rate * schedule.factor(step, self.steps)
+        return rate * schedule.factor(step // each, -(-self.steps // each))
 
     def _order(self, epoch: int) -> Tensor:
         """Return an epoch's batches: a new order of all samples, drawn from the seed; -1 fills the last."""
