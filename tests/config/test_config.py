@@ -168,7 +168,7 @@ def test_a_cosine_rises_in_a_line_and_falls_to_its_lowest():
 
 @pytest.mark.parametrize("head", ["linear", "scaled-cosine"])
 def test_only_cosines_have_a_scale(head):
-    with pytest.raises(SettingsError, match="scale must be what it is"):
+    with pytest.raises(SettingsError, match="scale must be 1 with head"):
         NetworkSettings(head=head, scale=4.0)
     assert ordinary(replace(PAPER["mnist"], network=NetworkSettings(scale=4.0))).network.scale == 1.0
 

@@ -49,9 +49,8 @@ def test_a_learned_scale_begins_at_ten_and_has_a_gradient():
     network = build(NetworkSettings("vectors", scale=None), (4,), 3, seed=0)
     assert network.head.scale_now() == pytest.approx(10.0)
     inputs = torch.rand(5, 4)
-    torch.testing.assert_close(
-        network(inputs), 10 * CosineHead._cosines(network.head, network.features(inputs))
-    )
+    cosines = cosine_similarity(network.features(inputs)[:, None], network.head.weight[None], dim=2)
+    torch.testing.assert_close(network(inputs), 10 * cosines)
     network(inputs)[:, 0].sum().backward()
     assert network.head.log_scale.grad.item() == pytest.approx(network(inputs)[:, 0].sum().item(), rel=1e-5)
     torch.testing.assert_close(Head.of(network.head).logits(network.features(inputs)), network(inputs))

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from shels.config import Adam, NetworkSettings, Sgd, TrainingSettings
+from shels.config import Adam, Augmentation, Cosine, NetworkSettings, Sgd, TrainingSettings
+from shels.data.augmentation import Numbers, drawn
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import ShelsError, TrainingError
@@ -22,6 +23,7 @@ from shels.model import trunk
 from shels.model.activations import weight_layers
 from shels.model.networks import build, from_chain, six_conv
 from shels.runtime import finished
+from shels.training import data
 from shels.training.checkpoints import Checkpoint
 from shels.training.data import Rows, TrialData, TrialTraining
 from shels.training.loop import fit, fit_trials, training
@@ -47,6 +49,7 @@ class Recipe:
     dropout: float = 0.0
     images: bool = False
     state: Any = None
+    scale: float | None = 1.0
 
     def network(self):
         if self.images:
@@ -56,7 +59,9 @@ class Recipe:
         torch.manual_seed(self.seed)
         layers = [nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU()]
         layers += [nn.Dropout(self.dropout)] if self.dropout else []
-        return from_chain(nn.Sequential(*layers), (4,), self.head, self.classes, self.seed).double()
+        return from_chain(
+            nn.Sequential(*layers), (4,), self.head, self.classes, self.seed, self.scale
+        ).double()
 
     def samples(self, n, seed):
         draws = torch.Generator().manual_seed(seed)
@@ -211,6 +216,64 @@ def test_the_papers_six_convolutions_train_alike_alone_and_stacked():
         went = fit_trials(made, shels_loss(made[0].network, settings), settings, together=together)
         both.append((made, went))
     assert_same(both[1], both[0])
+
+
+def told_by_their_images(prepared):
+    """Numbers for an augmentation that an image has wherever it stands: digits of its mean."""
+    mean = prepared.double().mean(dim=(1, 2, 3)).to(prepared.dtype)
+    return Numbers(*((mean * 10.0 ** (place % 4 + 1)) % 1 for place in range(len(Numbers._fields))))
+
+
+AUGMENTED = Augmentation(0.125, "reflect", 0.5, 0.2, 0.2, 10, 0.1, 0.1, 0.25)
+
+
+@pytest.mark.parametrize("settings", [ADAM, EPOCHS], ids=["adam", "epochs"])
+def test_the_same_draws_augment_alike_alone_and_stacked(settings, monkeypatch):
+    monkeypatch.setattr(data, "drawn", told_by_their_images)
+    settings = replace(settings, augmentation=AUGMENTED)
+    given = [Recipe(seed, n, images=True) for seed, n in enumerate((60, 41, 53))]
+    trials, _ = check(given, settings)
+    plain, _ = train(given, replace(settings, augmentation=None), 3)
+    assert not torch.equal(trials[0].network.head.weight, plain[0].network.head.weight)
+
+
+@pytest.mark.parametrize("together", [None, 2])
+def test_only_what_is_trained_on_is_augmented(together, monkeypatch):
+    seen = []
+    monkeypatch.setattr(data, "drawn", lambda images: seen.append(len(images)) or drawn(images))
+    settings = replace(EPOCHS, epochs=2, augmentation=AUGMENTED)
+    train([Recipe(seed, n=16, images=True) for seed in range(2)], settings, together)
+    assert seen == [8] * 8 if together is None else [16] * 4  # two epochs of two batches, and no validation
+
+
+def test_two_trainings_of_one_seed_augment_alike_and_trials_of_a_stack_do_not():
+    settings = replace(EPOCHS, epochs=2, augmentation=AUGMENTED)
+    for together in (None, 2):
+        one, other = (train([Recipe(0, images=True)] * 2, settings, together)[0] for _ in range(2))
+        assert torch.equal(one[1].network.head.weight, other[1].network.head.weight)
+        same = torch.equal(one[0].network.head.weight, one[1].network.head.weight)
+        assert same == (together is None)
+
+
+def test_vectors_are_not_augmented():
+    with pytest.raises(ShelsError, match="augmentation changes images; leave it out for vectors of 4"):
+        train([Recipe()], replace(ADAM, augmentation=AUGMENTED), None)
+
+
+@pytest.mark.parametrize(
+    "optimiser",
+    [Adam(1e-2, Cosine(0.2), decoupled_decay=0.1), Sgd(0.1, schedule=Cosine(0.1, 0.01, "epoch"))],
+    ids=["adam", "sgd"],
+)
+def test_schedules_are_the_same_alone_and_stacked_whatever_the_length_of_an_epoch(optimiser):
+    given = [Recipe(seed, n) for seed, n in enumerate((60, 23, 41))]
+    check(given, replace(EPOCHS, optimiser=optimiser))
+    check(given, replace(ADAM, optimiser=optimiser))
+
+
+@pytest.mark.parametrize("scale", [4.0, None])
+def test_a_scale_of_cosines_is_the_same_alone_and_stacked(scale):
+    check([Recipe(seed, classes=classes, scale=scale) for seed, classes in enumerate((3, 4, 2))], ADAM)
 
 
 def test_a_trial_that_stops_early_leaves_the_others_to_go_on():

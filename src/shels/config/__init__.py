@@ -34,7 +34,8 @@ from shels.config.stages import (
 )
 
 __all__ = [
-    "KINDS", "OWN", "AcceptShare", "Accommodation", "Adam", "AgsCl", "Augmentation", "Cosine", "Ewc", "Fecam", "FineTune", "Gaussian",
+    "KINDS", "OWN", "AcceptShare", "Accommodation", "Adam", "AgsCl", "Augmentation", "Cosine",
+    "Ewc", "Fecam", "FineTune", "Gaussian",
     "Gdumb", "Joint", "Lwf", "Maha", "MeanMinusSd", "NetworkSettings", "Optimiser", "Penalty", "Precision",
     "Proximal", "Ranpac", "Settings", "Sgd", "ShelsGdumb", "Slda", "ThresholdRule", "TrainingSettings",
     "WarmRestarts", "from_dict", "overridden", "to_dict",

@@ -45,9 +45,8 @@ class NetworkSettings(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.head == "cosine" or self.scale == 1, "scale", 'what it is with head "cosine"', self.scale
-        )
+        fits = self.head == "cosine" or self.scale == 1
+        require(fits, "scale", f'1 with head "{self.head}" (it is the cosine head\'s)', self.scale)
 
 
 class Cosine(Checked, kind="cosine"):
@@ -80,7 +79,7 @@ class Adam(Checked, kind="adam"):
     schedule: Cosine | None = None
     """How the rate goes over the whole training; None leaves it as it is."""
     decoupled_decay: NotNegative = 0.0
-    """Weights lose this share of themselves, times the rate, in every step (AdamW: Loshchilov, Hutter 2019)."""
+    """Weights lose this share of themselves, times the rate, in every step (AdamW: Loshchilov, Hutter)."""
 
     def rate(self, epoch: int) -> float:
         """Give the learning rate of an epoch before its schedule: Adam's stays the same."""

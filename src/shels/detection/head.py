@@ -17,8 +17,8 @@ class Head:
     """A linear map from features to class scores: w·f + b, or the cosine of w and f.
 
     weight: (classes, d). bias: (classes,) or None. Cosines are the linear map of features and weights
-    of length 1; scores that reason about the map's geometry (ViM, fDBD) take them so. scale: what class scores
-    are multiplied by, where the network's are.
+    of length 1; scores that reason about the map's geometry (ViM, fDBD) take them so. scale: what class
+    scores are multiplied by, where the network's are.
     """
 
     weight: Tensor

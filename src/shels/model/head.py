@@ -44,7 +44,7 @@ class CosineHead(nn.Module):
             self.log_scale.fill_(math.log(_FIRST_SCALE))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return the cosine of each class's weights and the features, Eq. (1), scaled: (n, d) -> (n, classes).
+        """Return scaled cosines of each class's weights and the features, Eq. (1): (n, d) -> (n, classes).
 
         A feature vector of zeros has cosine 0 with everything.
         """

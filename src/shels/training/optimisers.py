@@ -193,7 +193,7 @@ def table(settings: Optimiser, taken: int, rates: Sequence[float], steps: int) -
 def stacked_step(
     settings: Optimiser, params: Params, grads: Sequence[Tensor], moments: Moments, now: Tensor
 ) -> None:
-    """Move all trials' parameters (trials, ...) in place. now: (trials, width), each one's row of its table."""
+    """Move all trials' parameters (trials, ...) in place. now: (trials, width), rows of their tables."""
     rule = rule_of(settings)
     if decay := _decoupled(settings):
         for param in params.values():

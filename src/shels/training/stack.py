@@ -12,11 +12,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from shels.config import Augmentation
 from shels.errors import SettingsError
 from shels.kernels import trial_axis
 from shels.training import optimisers
 from shels.training.checkpoints import Params, RunState
-from shels.training.data import PADDING, Batch, State, TrialTraining, joined_inputs, side_by_side
+from shels.training.data import PADDING, Batch, State, TrialTraining, joined_inputs, shown, side_by_side
 from shels.training.losses import SURPLUS, AfterStep, Objective, class_scores, validation_sums
 from shels.training.monitoring import Monitoring, right_answers
 from shels.training.trial_run import Losses, Plan, mean_losses
@@ -171,7 +172,8 @@ class Stack:
         def one(params: Sequence[Tensor], batch: Batch, state: State) -> Tensor:
             return self.objective.loss(dict(zip(names, params, strict=True)), batch, state)
 
-        losses = torch.vmap(one, randomness="different")(values, self._batch(index, labels), self.state)
+        batch = self._batch(index, labels, self.settings.augmentation)
+        losses = torch.vmap(one, randomness="different")(values, batch, self.state)
         grads = torch.autograd.grad(losses.sum(), values, materialize_grads=True)
         optimisers.stacked_step(self.settings.optimiser, self.params, grads, self.moments, now)
         active = now[:, 1] > 0
@@ -188,9 +190,9 @@ class Stack:
             old = self.params[name]
             old.copy_(torch.where(active.view(-1, *[1] * (old.ndim - 1)), new, old))
 
-    def _batch(self, index: Tensor, labels: Tensor) -> Batch:
+    def _batch(self, index: Tensor, labels: Tensor, augmentation: Augmentation | None = None) -> Batch:
         """Return the samples at these places of every trial: (trials, n) -> inputs (trials, n, *shape)."""
-        prepared = self.trials[0].data.prepare(self.inputs[index.flatten()])
+        prepared = shown(self.inputs[index.flatten()], self.trials[0].data.prepare, augmentation)
         prepared = prepared.to(next(iter(self.params.values())).dtype)
         return Batch(prepared.reshape(*index.shape, *prepared.shape[1:]), labels)
 

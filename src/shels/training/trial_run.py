@@ -231,7 +231,8 @@ class Single:
     def _step(self, places: Tensor, rate: float) -> Tensor:
         data, state, (run,) = self.trial.data, self.trial.state, self.states
         dtype = next(iter(run.params.values())).dtype
-        batch = data.batch(Rows(data.training.places[places], data.training.labels[places]), dtype)
+        rows = Rows(data.training.places[places], data.training.labels[places])
+        batch = data.batch(rows, dtype, self.objective.settings.augmentation)
         value = self.objective.loss(run.params, batch, state)
         grads = torch.autograd.grad(value, list(run.params.values()), materialize_grads=True)
         optimisers.step(self.objective.settings.optimiser, run.params, grads, run.moments, run.step, rate)
