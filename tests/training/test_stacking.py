@@ -22,7 +22,8 @@ from shels.learning.protection import protected
 from shels.model import trunk
 from shels.model.activations import weight_layers
 from shels.model.networks import build, from_chain, six_conv
-from shels.runtime import finished
+from shels.model.normalisation import BatchNorm2d
+from shels.runtime import finished, generator
 from shels.training import data
 from shels.training.checkpoints import Checkpoint
 from shels.training.data import Rows, TrialData, TrialTraining
@@ -50,8 +51,11 @@ class Recipe:
     images: bool = False
     state: Any = None
     scale: float | None = 1.0
+    normalised: bool = False
 
     def network(self):
+        if self.normalised:
+            return build(NetworkSettings("small-bn"), (1, 8, 8), self.classes, self.seed).double()
         if self.images:
             return build(
                 NetworkSettings("small", head=self.head), (1, 8, 8), self.classes, self.seed
@@ -101,7 +105,7 @@ def assert_same(mine, theirs, within=1e-9):
         zip(*mine, strict=True), zip(*theirs, strict=True), strict=True
     ):
         for (name, value), expected in zip(
-            trial.network.named_parameters(), other.network.parameters(), strict=True
+            trial.network.state_dict().items(), other.network.state_dict().values(), strict=True
         ):
             torch.testing.assert_close(value, expected, rtol=0, atol=within, msg=name)
         assert_same_checks(fit_, fit_other, within)
@@ -200,6 +204,59 @@ def test_a_linear_head_trains_alike_alone_and_stacked():
 def test_convolutions_train_alike_alone_and_stacked(settings):
     given = (Recipe(0, images=True, n=36, held=9), Recipe(1, images=True, n=29, held=12, classes=5))
     check(given, replace(settings, optimiser=replace(settings.optimiser, learning_rate=1e-3)))
+
+
+@pytest.mark.parametrize("settings", [ADAM, SGD, EPOCHS], ids=["adam", "sgd", "epochs"])
+def test_batch_normalisation_trains_alike_alone_and_stacked(settings):
+    """Trials of other lengths: their last batches are filled up in a stack, and what fills them is nobody."""
+    sizes = (60, 41, 49)  # the last batch of 49 is one sample
+    given = [Recipe(seed, n, images=True, normalised=True, classes=3 + seed) for seed, n in enumerate(sizes)]
+    trials, went = check(given, settings)
+    for trial, recipe in zip(trials, given, strict=True):
+        for (name, mine), start in zip(
+            trial.network.named_buffers(), recipe.network().buffers(), strict=True
+        ):
+            assert not torch.isclose(mine, start).all(), name
+    assert went[0].best.validation_loss is not None
+
+
+def test_batch_normalisation_is_that_of_a_plain_loop():
+    recipe, settings = (
+        Recipe(0, 24, images=True, normalised=True),
+        TrainingSettings(Sgd(0.1), batch_size=8, epochs=3),
+    )
+    (trial,), (went,) = train([recipe], replace(settings, keep="last", alpha=0.0), None)
+    net, given = recipe.network(), recipe.data()
+    plain = nn.Sequential(
+        *(
+            nn.BatchNorm2d(each.num_features).double() if isinstance(each, BatchNorm2d) else each
+            for each in net.body
+        ),
+        net.head,
+    )
+    optimiser = torch.optim.SGD(plain.parameters(), 0.1, momentum=0.9, weight_decay=5e-4)
+    for epoch in range(3):
+        order = torch.randperm(24, generator=generator(0, "batches", epoch))
+        for rows in order.split(8):
+            optimiser.zero_grad()
+            inputs = given.prepare(given.inputs[rows]).double()
+            F.cross_entropy(plain.train()(inputs), given.training.labels[rows]).backward()
+            optimiser.step()
+    held = given.prepare(given.inputs[given.validation.places]).double()
+    expected = plain.eval()(held)
+    torch.testing.assert_close(trial.network(held), expected, rtol=0, atol=1e-9)
+    loss = F.cross_entropy(expected, given.validation.labels).item()
+    assert went.checks[-1].validation_loss == pytest.approx(loss, abs=1e-9)
+
+
+def test_running_averages_of_the_best_check_are_kept_with_its_weights():
+    given = [Recipe(seed, images=True, normalised=True, wrong=True) for seed in range(2)]
+    trials, went = check(given, replace(EPOCHS, patience=2))
+    for trial, each in zip(trials, went, strict=True):
+        assert each.stopped_early
+        held = trial.data.batch(trial.data.validation, torch.float64)
+        loss = F.cross_entropy(trial.network(held.inputs), held.labels).item()
+        assert loss == pytest.approx(each.best.validation_loss, abs=1e-9)
 
 
 def test_the_papers_six_convolutions_train_alike_alone_and_stacked():
@@ -736,6 +793,17 @@ def test_what_was_cut_off_in_a_stack_goes_on_alone_and_the_other_way_round(tmp_p
         trials, went, heard = resumable(given, folder, second, ADAM)
         assert any(now.resumed for now in heard)
         assert_same((trials, went), expected)
+
+
+def test_batch_normalisation_cut_off_goes_on_to_the_same_averages(tmp_path):
+    given = [Recipe(seed, 41, images=True, normalised=True) for seed in range(2)]
+    settings = replace(EPOCHS, epochs=4)
+    whole = train(given, settings, 2)
+    with pytest.raises(CutError):
+        resumable(given, tmp_path, 2, settings, cut_at=12)
+    trials, went, heard = resumable(given, tmp_path, None, settings)
+    assert any(now.resumed for now in heard)
+    assert_same((trials, went), whole)
 
 
 def test_convolutions_of_a_stack_cut_off_go_on_to_the_same_weights(tmp_path):

@@ -206,7 +206,8 @@ class Single:
     def __init__(self, trial: TrialTraining, objective: Objective) -> None:
         self.trial, self.objective = trial, objective
         params = start_params(trial.network)
-        self.states = [RunState(params, optimisers.moments_of(objective.settings.optimiser, params))]
+        moments = optimisers.moments_of(objective.settings.optimiser, params)
+        self.states = [RunState(params, moments, buffers=start_buffers(trial.network))]
         self.monitoring = Monitoring.of([trial], next(iter(params.values())).device)
 
     def load(self, plans: Sequence[Plan | None]) -> None:
@@ -233,7 +234,7 @@ class Single:
         dtype = next(iter(run.params.values())).dtype
         rows = Rows(data.training.places[places], data.training.labels[places])
         batch = data.batch(rows, dtype, self.objective.settings.augmentation)
-        value = self.objective.loss(run.params, batch, state)
+        value = self.objective.loss(run.values, batch, state)
         grads = torch.autograd.grad(value, list(run.params.values()), materialize_grads=True)
         optimisers.step(self.objective.settings.optimiser, run.params, grads, run.moments, run.step, rate)
         if self.objective.after_step is not None:
@@ -246,7 +247,7 @@ class Single:
     @torch.no_grad()
     def validate(self) -> None:
         """Compute how the trial stands on its validation data, where it has any."""
-        data, params = self.trial.data, self.states[0].params
+        data, params = self.trial.data, self.states[0].values
         if data.validation is None:
             return
         self.trial.network.eval()
@@ -264,7 +265,7 @@ class Single:
     @torch.no_grad()
     def monitor(self) -> Tensor:
         """Count the right answers on the monitored samples: (1, 2)."""
-        parts, params, network = self.monitoring, self.states[0].params, self.trial.network
+        parts, params, network = self.monitoring, self.states[0].values, self.trial.network
         counts = torch.zeros(1, 2, dtype=torch.int64, device=parts.newest.device)
         network.eval()
         for inputs, labels in parts.batches(next(iter(params.values())).dtype):
@@ -294,3 +295,8 @@ def start_params(network: nn.Module) -> Params:
         layout = torch.channels_last if value.ndim == 4 else torch.contiguous_format
         params[name] = value.detach().clone(memory_format=layout).requires_grad_()
     return params
+
+
+def start_buffers(network: nn.Module) -> Params:
+    """Return copies of a network's buffers: what it learns without a gradient."""
+    return {name: value.detach().clone() for name, value in network.named_buffers()}
