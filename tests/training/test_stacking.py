@@ -671,7 +671,7 @@ def train_on(stack, plans):
 
 def everything(run):
     moments = {f"{kind}/{name}": v for kind, values in run.moments.items() for name, v in values.items()}
-    return {name: value.detach().clone() for name, value in {**run.params, **moments}.items()}
+    return {name: value.detach().clone() for name, value in {**run.values, **moments}.items()}
 
 
 def halved(params, state):
@@ -704,6 +704,17 @@ def test_a_trial_that_has_no_step_left_rests_to_the_bit_until_the_others_are_the
     mine, expected = everything(long.states[0]), everything(short.states[0])
     assert all(torch.equal(mine[name], value) for name, value in expected.items())
     assert [run.step for run in long.states] == [2, 9]
+
+
+def test_running_averages_of_a_trial_that_rests_stay_to_the_bit():
+    stack = stack_of(Adam(1e-2), [Recipe(seed, images=True, normalised=True) for seed in range(2)])
+    train_on(stack, [plan(2, 60), plan(2, 60)])
+    before = [everything(run) for run in stack.states]
+    train_on(stack, [plan(3, 60), None])
+    after = [everything(run) for run in stack.states]
+    assert all(torch.equal(after[1][name], value) for name, value in before[1].items())
+    assert not any(torch.equal(after[0][name], value) for name, value in before[0].items())
+    assert "body.1.running_mean" in before[0]
 
 
 def test_surplus_rows_of_a_padded_head_stay_zero():
