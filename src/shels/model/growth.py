@@ -37,8 +37,7 @@ def add_class(network: Network, draw: torch.Generator) -> Network:
     """Return the network with one more row of the head, Xavier-initialised; the old rows are the same.
 
     >>> from shels.config import NetworkSettings
-    >>> from shels.model.head import resized
-    from shels.model.networks import build
+    >>> from shels.model.networks import build
     >>> network = build(NetworkSettings("vectors"), shape=(10,), classes=3, seed=0)
     >>> grown = add_class(network, torch.Generator().manual_seed(0))
     >>> grown(torch.zeros(5, 10)).shape, bool((grown.head.weight[:3] == network.head.weight).all())
