@@ -1,6 +1,7 @@
 import json
 import math
 from dataclasses import FrozenInstanceError, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from shels.config import (
     KINDS,
     AcceptShare,
     Adam,
+    Augmentation,
+    Cosine,
     Gaussian,
     Gdumb,
     Joint,
@@ -25,7 +28,7 @@ from shels.config import (
     to_dict,
 )
 from shels.config.checks import Checked
-from shels.config.presets import PAPER
+from shels.config.presets import PAPER, ordinary
 from shels.errors import SettingsError
 
 
@@ -153,6 +156,31 @@ def test_sgd_halves_its_rate_after_every_four_epochs():
     assert rates == [0.001] * 4 + [0.0005] * 4 + [0.00025] * 4
 
 
+def test_a_cosine_rises_in_a_line_and_falls_to_its_lowest():
+    schedule = Cosine(warm_up=0.2, lowest=0.1)
+    rates = [schedule.factor(place, 10) for place in range(11)]
+    assert rates[:3] == pytest.approx([1 / 3, 2 / 3, 1.0])
+    assert rates[6] == pytest.approx(0.1 + 0.9 / 2)  # half of the way down
+    assert rates[10] == pytest.approx(0.1)
+    assert all(one > two for one, two in pairwise(rates[2:]))
+    assert [Cosine(warm_up=1.0).factor(place, 2) for place in (0, 1)] == pytest.approx([1 / 3, 2 / 3])
+
+
+@pytest.mark.parametrize("head", ["linear", "scaled-cosine"])
+def test_only_cosines_have_a_scale(head):
+    with pytest.raises(SettingsError, match="scale must be 1 with head"):
+        NetworkSettings(head=head, scale=4.0)
+    assert ordinary(replace(PAPER["mnist"], network=NetworkSettings(scale=4.0))).network.scale == 1.0
+
+
+def test_settings_without_what_came_later_are_plain_data_as_ever():
+    data = to_dict(PAPER["svhn"])
+    assert sorted(data["network"]) == ["architecture", "head", "image_fit", "image_size", "pixels", "weights"]
+    assert data["training"]["optimiser"] == {"kind": "adam", "learning_rate": 1e-4}
+    assert "augmentation" not in data["training"]
+    assert "schedule" not in to_dict(PAPER["cifar10-across"])["training"]["optimiser"]
+
+
 def test_adam_keeps_its_rate():
     assert {Adam(0.02).rate(epoch) for epoch in (0, 1, 100)} == {0.02}
 
@@ -164,6 +192,18 @@ SETTINGS = [
         MeanMinusSd(2.5),
     ),
     Settings(NetworkSettings(), TrainingSettings(Adam(0.3), steps=5, patience=4), AcceptShare(0.5)),
+    Settings(
+        NetworkSettings(scale=16.0),
+        TrainingSettings(
+            Adam(0.3, Cosine(0.1, 0.01, "epoch"), decoupled_decay=0.05),
+            epochs=5,
+            augmentation=Augmentation(crop=0.125, border="reflect", flip=0.5, zoom=0.1),
+        ),
+        AcceptShare(0.5),
+    ),
+    Settings(
+        NetworkSettings(scale=None), TrainingSettings(Sgd(schedule=Cosine()), steps=5), AcceptShare(0.5)
+    ),
 ]
 
 
@@ -249,6 +289,7 @@ def test_settings_that_came_later_are_left_out_of_plain_data_unless_chosen():
     settings = replace(PAPER["mnist"], accommodation=Joint())
     assert to_dict(settings)["accommodation"] == {"kind": "joint"}
     assert "zeroed" not in to_dict(PAPER["mnist"])["accommodation"]
+    assert from_dict(to_dict(settings)) == settings
     for way in (Joint(trains="at the last class"), Penalty(zeroed="never"), Penalty(zeroed="once"), Joint()):
         chosen = replace(settings, accommodation=way)
         assert from_dict(json.loads(json.dumps(to_dict(chosen)))) == chosen

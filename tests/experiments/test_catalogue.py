@@ -61,7 +61,9 @@ def test_each_experiment_comes_once_in_the_order_asked_for():
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(SettingsError, match="did you mean 'within/fmnist'"):
         find_experiments(["within/fminst"])
-    families = "within, across, group-sparsity, incremental, open-world, paper, beyond, few-shot, osr, fidelity"
+    families = (
+        "within, across, group-sparsity, incremental, open-world, paper, beyond, few-shot, osr, fidelity"
+    )
     with pytest.raises(SettingsError, match=rf"`shels reproduce --list` names all; at once: {families}\)"):
         find_experiments(["within/mnist", "tables"])
 

@@ -9,9 +9,21 @@ import torch
 from sklearn.metrics import accuracy_score, roc_auc_score
 from torch import nn
 
-from shels.config import Adam, MeanMinusSd, TrainingSettings
+from shels.config import (
+    Adam,
+    AgsCl,
+    Ewc,
+    FineTune,
+    Gdumb,
+    Lwf,
+    MeanMinusSd,
+    Penalty,
+    Proximal,
+    ShelsGdumb,
+    TrainingSettings,
+)
 from shels.data.samples import Samples
-from shels.errors import DataError, ModelFileError, SettingsError
+from shels.errors import ArchitectureError, DataError, ModelFileError, SettingsError
 from shels.learner.learner import Learner, learn
 from shels.learner.storage import file_names, signed
 
@@ -114,6 +126,53 @@ def test_saving_that_fails_midway_leaves_the_old_model_whole(
     with pytest.raises(OSError, match="No space"):
         other.save(tmp_path / "model")
     assert torch.equal(Learner.load(tmp_path / "model", device="cpu").judge(digits[1].inputs).score, expected)
+
+
+def with_network(settings, **network):
+    """Short settings for another network: batch normalisation learns quickly."""
+    training = TrainingSettings(Adam(3e-3), batch_size=32, steps=40, check_every=20)
+    return replace(settings, network=replace(settings.network, **network), training=training)
+
+
+@pytest.mark.parametrize("network", [{"architecture": "small-bn"}, {"scale": 16.0}, {"scale": None}], ids=str)
+def test_normalisation_and_scale_are_saved_with_the_model(digits, short_settings, tmp_path, network):
+    train, test, novel = digits
+    learner = learn(train, with_network(short_settings, **network), seed=0, device="cpu")
+    assert learner.evaluate(test, novel)["closed_set_accuracy"] > 0.9
+    learner.save(tmp_path / "model")
+    again = Learner.load(tmp_path / "model", device="cpu")
+    assert again.settings == learner.settings
+    assert torch.equal(again.judge(novel.inputs).score, learner.judge(novel.inputs).score)
+    torch.testing.assert_close(again.probabilities(test.inputs), learner.probabilities(test.inputs))
+    new = novel.take(novel.labels == 0)
+    grown = again.accommodate(new.inputs, "new")
+    assert (grown.judge(new.inputs).predicted == 4).float().mean() > 0.5
+
+
+@pytest.mark.parametrize("way", [Penalty(), AgsCl(), Ewc(), Lwf(), ShelsGdumb()], ids=lambda way: way.kind)
+def test_ways_that_hold_weights_refuse_averages_that_they_cannot_hold(digits, short_settings, way):
+    settings = replace(with_network(short_settings, architecture="small-bn"), accommodation=way)
+    settings = replace(settings, rule=MeanMinusSd())
+    with pytest.raises(ArchitectureError, match="not the running averages of batch normalisation"):
+        learn(digits[0], settings, seed=0, device="cpu")
+
+
+@pytest.mark.parametrize("way", [Proximal(steps=10, grow=4), FineTune(epochs=1), Gdumb(epochs=1)], ids=str)
+def test_other_ways_take_classes_into_a_network_with_normalisation(digits, short_settings, way):
+    settings = replace(with_network(short_settings, architecture="small-bn"), accommodation=way)
+    learner = learn(digits[0], replace(settings, rule=MeanMinusSd()), seed=0, device="cpu")
+    new = digits[2].take(digits[2].labels == 0)
+    grown = learner.accommodate(new.inputs, "new")
+    assert grown.classes[-1] == "new"
+    assert all(value.isfinite().all() for value in grown.network.state_dict().values())
+
+
+def test_a_model_whose_variance_is_negative_is_refused(digits, short_settings, tmp_path):
+    learner = learn(digits[0], with_network(short_settings, architecture="small-bn"), seed=0, device="cpu")
+    learner.network.body[1].running_var[0] = -1.0
+    learner.save(tmp_path / "model")
+    with pytest.raises(ModelFileError, match=r"body\.1\.running_var"):
+        Learner.load(tmp_path / "model", device="cpu")
 
 
 def test_saving_into_a_directory_with_other_files_is_refused(learner, tmp_path):

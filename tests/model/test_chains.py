@@ -69,6 +69,7 @@ LAYERS = [
     (nn.Dropout(0.25), {"kind": "Dropout", "p": 0.25}),
     (nn.Dropout2d(0.75), {"kind": "Dropout2d", "p": 0.75}),
     (nn.Identity(), {"kind": "Identity"}),
+    (nn.BatchNorm2d(2), {"kind": "BatchNorm2d", "num_features": 2, "eps": 1e-05, "momentum": 0.1}),
 ]
 
 
@@ -80,9 +81,10 @@ def test_a_layer_is_told_as_plain_data(layer, data):
 @pytest.mark.parametrize(("layer", "data"), LAYERS)
 def test_a_layer_rebuilt_from_json_does_the_same(layer, data):
     (again,) = rebuild(json.loads(json.dumps(describe(nn.Sequential(layer)))))
-    assert type(again) is type(layer)
-    assert repr(again) == repr(layer)
-    again.load_state_dict(layer.state_dict())
+    if not isinstance(layer, nn.BatchNorm2d):  # ours takes its place
+        assert type(again) is type(layer)
+        assert repr(again) == repr(layer)
+    again.load_state_dict({name: value for name, value in layer.state_dict().items() if value.ndim})
     inputs = torch.randn(3, 2, 9, 11, generator=torch.Generator().manual_seed(0))
     assert torch.equal(again.eval()(inputs), layer.eval()(inputs))
 
@@ -198,7 +200,7 @@ def test_other_layers_are_refused_with_those_that_are_possible(layer):
 
 
 def test_a_layer_deep_in_the_chain_is_refused_too():
-    assert "layer BatchNorm2d" in refused(nn.Sequential(nn.Sequential(nn.BatchNorm2d(1))), nn.ReLU())
+    assert "layer BatchNorm1d" in refused(nn.Sequential(nn.Sequential(nn.BatchNorm1d(1))), nn.ReLU())
 
 
 @pytest.mark.parametrize("options", [{"groups": 2}, {"padding": 1, "padding_mode": "reflect"}])

@@ -3,7 +3,11 @@ import torch
 from scipy.spatial.distance import cdist
 from torch.nn.functional import cosine_similarity
 
+from shels.config import NetworkSettings
+from shels.detection.head import Head
+from shels.model.growth import add_class, copied, fresh
 from shels.model.head import CosineHead, LinearHead, ScaledCosineHead, scaled_cosines
+from shels.model.networks import build
 
 
 def head_with(rows, dtype=torch.float32):
@@ -27,6 +31,38 @@ def test_scores_agree_with_scipy_and_torch():
     scores = head_with(weight, torch.float64)(features).detach()
     torch.testing.assert_close(scores, torch.from_numpy(1 - cdist(features, weight, "cosine")))
     torch.testing.assert_close(scores, cosine_similarity(features[:, None], weight[None], dim=2))
+
+
+@pytest.mark.parametrize("scale", [0.5, 16.0])
+def test_a_scale_multiplies_every_cosine(scale):
+    rows, features = torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([[4.0, 3.0]])
+    head = CosineHead(2, 2, scale)
+    head.weight = torch.nn.Parameter(rows)
+    assert head(features)[0].tolist() == pytest.approx([scale * 24 / 25, scale * 3 / 5])
+    assert head.scale_now() == scale
+    assert [name for name, _ in head.named_parameters()] == ["weight"]  # a fixed scale is no weight
+    torch.testing.assert_close(Head.of(head).logits(features), head(features))
+    torch.testing.assert_close(Head.of(head).first(1).logits(features), head(features)[:, :1])
+
+
+def test_a_learned_scale_begins_at_ten_and_has_a_gradient():
+    network = build(NetworkSettings("vectors", scale=None), (4,), 3, seed=0)
+    assert network.head.scale_now() == pytest.approx(10.0)
+    inputs = torch.rand(5, 4)
+    cosines = cosine_similarity(network.features(inputs)[:, None], network.head.weight[None], dim=2)
+    torch.testing.assert_close(network(inputs), 10 * cosines)
+    network(inputs)[:, 0].sum().backward()
+    assert network.head.log_scale.grad.item() == pytest.approx(network(inputs)[:, 0].sum().item(), rel=1e-5)
+    torch.testing.assert_close(Head.of(network.head).logits(network.features(inputs)), network(inputs))
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0, None])
+def test_a_scale_stays_with_a_network_that_is_copied_or_grown(scale):
+    network = build(NetworkSettings("vectors", scale=scale), (4,), 3, seed=0)
+    draw, inputs = torch.Generator().manual_seed(0), torch.rand(5, 4)
+    torch.testing.assert_close(copied(network)(inputs), network(inputs))
+    torch.testing.assert_close(add_class(network, draw)(inputs)[:, :3], network(inputs))
+    assert fresh(network, 5, draw).head.scale_now() == pytest.approx(network.head.scale_now())
 
 
 def test_neither_the_strength_of_features_nor_of_weights_counts():

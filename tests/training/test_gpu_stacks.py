@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from shels.config import Adam, NetworkSettings, Penalty, Proximal, Sgd, TrainingSettings
+from shels.config import Adam, Augmentation, Cosine, NetworkSettings, Penalty, Proximal, Sgd, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.sources import load_named
 from shels.experiments import engine
@@ -22,12 +22,14 @@ from shels.learner.learner import learn
 from shels.learning.protocol import prefixed
 from shels.model import trunk
 from shels.model.networks import build, from_chain
+from shels.model.normalisation import counting
 from shels.model.sparsity import group_sparsity, scaled_group_sparsity
 from shels.training.data import Rows, TrialData, TrialTraining
+from shels.training.features import views_of
 from shels.training.loop import PRECISIONS, fit_trials
 from shels.training.losses import cross_entropy, shels_loss, sparsity_state
 from shels.training.optimisers import moments_of, stacked_step, table
-from shels.training.stack import stacked_params
+from shels.training.stack import stacked_buffers, stacked_params
 
 pytestmark = [
     pytest.mark.gpu,
@@ -282,6 +284,82 @@ def test_convolutions_after_dropout_have_the_gradients_of_float64(precision, nea
         wanted = torch.autograd.grad(out.square().sum(), list(exact.parameters()))
         assert away(got[trial], out) < near
         assert all(away(a[trial], b) < 5 * near for a, b in zip(grads, wanted, strict=True))
+
+
+@pytest.mark.parametrize(("precision", "near"), [(torch.float32, 2e-3), (torch.bfloat16, 1e-2)])
+def test_a_convolution_without_relu_is_that_of_float64(precision, near):
+    from shels.kernels import convolution
+
+    torch.manual_seed(0)
+    for read, written in ((1, 64), (3, 64), (64, 128), (128, 128)):
+        x = torch.randn(3, 5, 16, 16, read, device="cuda").to(precision)
+        weight = (torch.randn(3, written, 3, 3, read, device="cuda") * 0.1).to(precision)
+        out, won = convolution.forward(
+            x, weight, torch.zeros(3, written, device="cuda"), pool=False, relu=False
+        )
+        maps, kernels = x.double().permute(0, 1, 4, 2, 3), weight.double().permute(0, 1, 4, 2, 3)
+        expected = torch.stack([F.conv2d(*each, padding=1) for each in zip(maps, kernels, strict=True)])
+        assert not won.numel()
+        assert out.min() < 0
+        assert away(out.permute(0, 1, 4, 2, 3), expected) < near
+
+
+@pytest.mark.parametrize(("precision", "near"), [("float32", 0.02), ("bfloat16", 0.15)])
+@pytest.mark.parametrize("architecture", ["six-conv-256-bn", "vgg32"])
+def test_normalised_convolutions_have_the_values_gradients_and_averages_of_float64(
+    architecture, precision, near
+):
+    made = trials(3, architecture=architecture, side=32, channels=3)
+    networks = [trial.network.train() for trial in made]
+    params = stacked_params([network.body for network in networks])
+    buffers = stacked_buffers([network.body for network in networks])
+    inputs, there = (
+        torch.rand(3, 16, 3, 32, 32, device="cuda"),
+        torch.ones(3, 16, dtype=torch.bool, device="cuda"),
+    )
+    there[1, 9:] = False
+
+    def one(values, batch, present):
+        with counting(present):
+            return torch.func.functional_call(Body(networks[0].body), prefixed("body.", values), (batch,))
+
+    with trial_axis.stacking(PRECISIONS[precision]):
+        got = torch.vmap(one)(params | buffers, inputs, there)
+        grads = torch.autograd.grad((got.square() * there[..., None]).sum(), list(params.values()))
+    for trial, network in enumerate(networks):
+        exact = network.body.double()
+        out = exact(inputs[trial][there[trial]].double())
+        wanted = torch.autograd.grad(out.square().sum(), list(exact.parameters()))
+        assert away(got[trial][there[trial]], out) < near
+        assert all(away(a[trial], b) < 5 * near for a, b in zip(grads, wanted, strict=True))
+        assert all(away(buffers[name][trial], value) < near for name, value in exact.named_buffers())
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_normalised_and_augmented_stacks_train_the_same_again(precision):
+    augmentation = Augmentation(0.125, "reflect", 0.5, 0.1, 0.1, 5, 0.05, 0.05, 0.25)
+    settings = replace(SETTINGS, augmentation=augmentation, optimiser=Adam(1e-3, Cosine(0.1), 0.01))
+    results = []
+    for _ in range(2):
+        made = trials(3, architecture="vgg32", side=32, channels=3)
+        went = fit_trials(made, shels_loss(made[0].network, settings), settings, precision=precision)
+        assert all(each.error is None for each in went)
+        results.append([trial.network.state_dict() for trial in made])
+    for one, other in zip(*results, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(("precision", "near"), [("float32", 5e-3), ("bfloat16", 0.05)])
+def test_features_of_normalised_networks_are_those_of_the_cpu(precision, near):
+    made = trials(2, architecture="vgg32", side=32, channels=3)
+    fit_trials(made, shels_loss(made[0].network, SETTINGS), SETTINGS, precision=precision)
+    inputs, places = torch.rand(20, 3, 32, 32, device="cuda"), [torch.arange(20), torch.arange(13)]
+    networks, prepare = [trial.network for trial in made], Preparation((3, 32, 32))
+    views = views_of(networks, inputs, places, prepare, precision=PRECISIONS[precision], shared=True)
+    for network, mine, rows in zip(networks, views, places, strict=True):
+        expected = network.cpu().double().views(inputs[rows.cuda()].cpu().double())
+        assert away(mine.high.cpu(), expected.high) < near
+        assert away(mine.shared.cpu(), expected.shared) < near
 
 
 class Body(nn.Module):

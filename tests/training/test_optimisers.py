@@ -7,12 +7,13 @@ import torch
 
 from shels.config import Adam, Sgd, WarmRestarts
 from shels.errors import SettingsError
-from shels.training.optimisers import OPTIMISERS, moments_of, stacked_step, step, table
+from shels.training.optimisers import OPTIMISERS, moments_of, stacked_step, step, table, table_width
 
 SHAPES = {"conv": (4, 3, 3, 3), "linear": (5, 6), "bias": (5,)}
 RATES = [0.1] * 5 + [0.05] * 5 + [0.2] * 5 + [0.01] * 5
 SETTINGS = [
     Adam(0.1),
+    Adam(0.1, decoupled_decay=0.05),
     Sgd(0.1, momentum=0.9, weight_decay=0.01),
     Sgd(0.1, momentum=0.0, weight_decay=0.0),
     Sgd(0.1, momentum=0.5, weight_decay=0.0),
@@ -41,7 +42,8 @@ def torchs(settings, params, grads, rates):
     """Return parameters after steps of torch's own optimiser."""
     values = [value.clone().requires_grad_() for value in params.values()]
     if isinstance(settings, Adam):
-        optimiser = torch.optim.Adam(values, foreach=False)
+        decay = settings.decoupled_decay
+        optimiser = torch.optim.AdamW(values, weight_decay=decay, foreach=False)  # Adam itself without decay
     else:
         decay = settings.weight_decay
         optimiser = torch.optim.SGD(values, momentum=settings.momentum, weight_decay=decay, foreach=False)
@@ -90,7 +92,7 @@ def test_trials_of_a_stack_take_their_steps_each_in_its_own_time(settings):
     start, grads = drawn(0, trials=3), [drawn(1 + number, trials=3) for number in range(12)]
     turns = [range(12), range(4), [0, 1, 2, 9, 10, 11]]  # when each trial moves
     rates = [RATES[:12], [0.3] * 4, [0.1, 0.2, 0.3, 0.1, 0.1, 0.02]]
-    tables = torch.zeros(3, 12, 2, dtype=torch.float64)
+    tables = torch.zeros(3, 12, table_width(settings), dtype=torch.float64)
     for trial, (when, rate) in enumerate(zip(turns, rates, strict=True)):
         tables[trial, list(when)] = table(settings, 0, rate, len(rate))
     params = {name: value.clone() for name, value in start.items()}
@@ -114,7 +116,9 @@ def test_rows_of_zeros_are_rest_to_the_bit_whatever_the_gradient(settings, gradi
     moments = dict(zip(moments, kept, strict=True))
     before = {name: value.clone() for name, value in params.items()}
     moments_before = [{name: value.clone() for name, value in each.items()} for each in moments.values()]
-    now = torch.stack([torch.zeros(2, dtype=torch.float64), table(settings, 3, [0.1], 1)[0]])
+    now = torch.stack(
+        [torch.zeros(table_width(settings), dtype=torch.float64), table(settings, 3, [0.1], 1)[0]]
+    )
     grads = drawn(1, trials=2, dtype=torch.float32)
     for value in grads.values():
         value[0] *= gradient
@@ -156,7 +160,7 @@ def test_what_an_optimiser_remembers_is_laid_out_like_the_parameters():
 def test_a_stack_takes_gradients_of_any_layout(settings):
     start, gradient = drawn(0, trials=2), drawn(1, trials=2)
     laid_out = start["conv"].permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
-    now = table(settings, 0, [0.1], 1).expand(2, 2)
+    now = table(settings, 0, [0.1], 1).expand(2, -1)
     results = []
     for conv in (start["conv"].clone(), laid_out):
         params = {**{name: value.clone() for name, value in start.items()}, "conv": conv}
@@ -186,7 +190,7 @@ def test_gradients_are_left_as_they_were(settings):
     assert_close(gradient, kept, within=0)
     both, many = drawn(0, trials=2), drawn(1, trials=2)
     kept = {name: value.clone() for name, value in many.items()}
-    now = table(settings, 0, [0.1], 1).expand(2, 2)
+    now = table(settings, 0, [0.1], 1).expand(2, -1)
     stacked_step(settings, both, list(many.values()), moments_of(settings, both), now)
     assert_close(many, kept, within=0)
 
@@ -207,7 +211,7 @@ def test_a_long_gradient_is_clipped_in_each_trial_by_itself():
     settings = WarmRestarts(1.0, 0.1, momentum=0.0, weight_decay=0.0, clip=1.0)
     params = {"a": torch.zeros(2, 1, dtype=torch.float64), "b": torch.zeros(2, 1, dtype=torch.float64)}
     grads = [torch.tensor([[3.0], [0.3]]).double(), torch.tensor([[4.0], [0.4]]).double()]
-    now = table(settings, 0, [1.0], 1).expand(2, 2)
+    now = table(settings, 0, [1.0], 1).expand(2, -1)
     stacked_step(settings, params, grads, moments_of(settings, params), now)
     for name, wanted in (("a", [[-0.6], [-0.3]]), ("b", [[-0.8], [-0.4]])):
         torch.testing.assert_close(params[name], torch.tensor(wanted).double(), rtol=0, atol=1e-6)

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from shels.config import Adam, NetworkSettings, Sgd, TrainingSettings
+from shels.config import Adam, Augmentation, Cosine, NetworkSettings, Sgd, TrainingSettings
+from shels.data.augmentation import Numbers, drawn
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import ShelsError, TrainingError
@@ -21,7 +22,9 @@ from shels.learning.protection import protected
 from shels.model import trunk
 from shels.model.activations import weight_layers
 from shels.model.networks import build, from_chain, six_conv
-from shels.runtime import finished
+from shels.model.normalisation import BatchNorm2d
+from shels.runtime import finished, generator
+from shels.training import data
 from shels.training.checkpoints import Checkpoint
 from shels.training.data import Rows, TrialData, TrialTraining
 from shels.training.loop import fit, fit_trials, training
@@ -47,8 +50,12 @@ class Recipe:
     dropout: float = 0.0
     images: bool = False
     state: Any = None
+    scale: float | None = 1.0
+    normalised: bool = False
 
     def network(self):
+        if self.normalised:
+            return build(NetworkSettings("small-bn"), (1, 8, 8), self.classes, self.seed).double()
         if self.images:
             return build(
                 NetworkSettings("small", head=self.head), (1, 8, 8), self.classes, self.seed
@@ -56,7 +63,9 @@ class Recipe:
         torch.manual_seed(self.seed)
         layers = [nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU()]
         layers += [nn.Dropout(self.dropout)] if self.dropout else []
-        return from_chain(nn.Sequential(*layers), (4,), self.head, self.classes, self.seed).double()
+        return from_chain(
+            nn.Sequential(*layers), (4,), self.head, self.classes, self.seed, self.scale
+        ).double()
 
     def samples(self, n, seed):
         draws = torch.Generator().manual_seed(seed)
@@ -96,7 +105,7 @@ def assert_same(mine, theirs, within=1e-9):
         zip(*mine, strict=True), zip(*theirs, strict=True), strict=True
     ):
         for (name, value), expected in zip(
-            trial.network.named_parameters(), other.network.parameters(), strict=True
+            trial.network.state_dict().items(), other.network.state_dict().values(), strict=True
         ):
             torch.testing.assert_close(value, expected, rtol=0, atol=within, msg=name)
         assert_same_checks(fit_, fit_other, within)
@@ -197,6 +206,59 @@ def test_convolutions_train_alike_alone_and_stacked(settings):
     check(given, replace(settings, optimiser=replace(settings.optimiser, learning_rate=1e-3)))
 
 
+@pytest.mark.parametrize("settings", [ADAM, SGD, EPOCHS], ids=["adam", "sgd", "epochs"])
+def test_batch_normalisation_trains_alike_alone_and_stacked(settings):
+    """Trials of other lengths: their last batches are filled up in a stack, and what fills them is nobody."""
+    sizes = (60, 41, 49)  # the last batch of 49 is one sample
+    given = [Recipe(seed, n, images=True, normalised=True, classes=3 + seed) for seed, n in enumerate(sizes)]
+    trials, went = check(given, settings)
+    for trial, recipe in zip(trials, given, strict=True):
+        for (name, mine), start in zip(
+            trial.network.named_buffers(), recipe.network().buffers(), strict=True
+        ):
+            assert not torch.isclose(mine, start).all(), name
+    assert went[0].best.validation_loss is not None
+
+
+def test_batch_normalisation_is_that_of_a_plain_loop():
+    recipe, settings = (
+        Recipe(0, 24, images=True, normalised=True),
+        TrainingSettings(Sgd(0.1), batch_size=8, epochs=3),
+    )
+    (trial,), (went,) = train([recipe], replace(settings, keep="last", alpha=0.0), None)
+    net, given = recipe.network(), recipe.data()
+    plain = nn.Sequential(
+        *(
+            nn.BatchNorm2d(each.num_features).double() if isinstance(each, BatchNorm2d) else each
+            for each in net.body
+        ),
+        net.head,
+    )
+    optimiser = torch.optim.SGD(plain.parameters(), 0.1, momentum=0.9, weight_decay=5e-4)
+    for epoch in range(3):
+        order = torch.randperm(24, generator=generator(0, "batches", epoch))
+        for rows in order.split(8):
+            optimiser.zero_grad()
+            inputs = given.prepare(given.inputs[rows]).double()
+            F.cross_entropy(plain.train()(inputs), given.training.labels[rows]).backward()
+            optimiser.step()
+    held = given.prepare(given.inputs[given.validation.places]).double()
+    expected = plain.eval()(held)
+    torch.testing.assert_close(trial.network(held), expected, rtol=0, atol=1e-9)
+    loss = F.cross_entropy(expected, given.validation.labels).item()
+    assert went.checks[-1].validation_loss == pytest.approx(loss, abs=1e-9)
+
+
+def test_running_averages_of_the_best_check_are_kept_with_its_weights():
+    given = [Recipe(seed, images=True, normalised=True, wrong=True) for seed in range(2)]
+    trials, went = check(given, replace(EPOCHS, patience=2))
+    for trial, each in zip(trials, went, strict=True):
+        assert each.stopped_early
+        held = trial.data.batch(trial.data.validation, torch.float64)
+        loss = F.cross_entropy(trial.network(held.inputs), held.labels).item()
+        assert loss == pytest.approx(each.best.validation_loss, abs=1e-9)
+
+
 def test_the_papers_six_convolutions_train_alike_alone_and_stacked():
     settings = replace(ADAM, optimiser=Adam(1e-4), batch_size=4, steps=6, check_every=3)
 
@@ -211,6 +273,64 @@ def test_the_papers_six_convolutions_train_alike_alone_and_stacked():
         went = fit_trials(made, shels_loss(made[0].network, settings), settings, together=together)
         both.append((made, went))
     assert_same(both[1], both[0])
+
+
+def told_by_their_images(prepared):
+    """Numbers for an augmentation that an image has wherever it stands: digits of its mean."""
+    mean = prepared.double().mean(dim=(1, 2, 3)).to(prepared.dtype)
+    return Numbers(*((mean * 10.0 ** (place % 4 + 1)) % 1 for place in range(len(Numbers._fields))))
+
+
+AUGMENTED = Augmentation(0.125, "reflect", 0.5, 0.2, 0.2, 10, 0.1, 0.1, 0.25)
+
+
+@pytest.mark.parametrize("settings", [ADAM, EPOCHS], ids=["adam", "epochs"])
+def test_the_same_draws_augment_alike_alone_and_stacked(settings, monkeypatch):
+    monkeypatch.setattr(data, "drawn", told_by_their_images)
+    settings = replace(settings, augmentation=AUGMENTED)
+    given = [Recipe(seed, n, images=True) for seed, n in enumerate((60, 41, 53))]
+    trials, _ = check(given, settings)
+    plain, _ = train(given, replace(settings, augmentation=None), 3)
+    assert not torch.equal(trials[0].network.head.weight, plain[0].network.head.weight)
+
+
+@pytest.mark.parametrize("together", [None, 2])
+def test_only_what_is_trained_on_is_augmented(together, monkeypatch):
+    seen = []
+    monkeypatch.setattr(data, "drawn", lambda images: seen.append(len(images)) or drawn(images))
+    settings = replace(EPOCHS, epochs=2, augmentation=AUGMENTED)
+    train([Recipe(seed, n=16, images=True) for seed in range(2)], settings, together)
+    assert seen == [8] * 8 if together is None else [16] * 4  # two epochs of two batches, and no validation
+
+
+def test_two_trainings_of_one_seed_augment_alike_and_trials_of_a_stack_do_not():
+    settings = replace(EPOCHS, epochs=2, augmentation=AUGMENTED)
+    for together in (None, 2):
+        one, other = (train([Recipe(0, images=True)] * 2, settings, together)[0] for _ in range(2))
+        assert torch.equal(one[1].network.head.weight, other[1].network.head.weight)
+        same = torch.equal(one[0].network.head.weight, one[1].network.head.weight)
+        assert same == (together is None)
+
+
+def test_vectors_are_not_augmented():
+    with pytest.raises(ShelsError, match="augmentation changes images; leave it out for vectors of 4"):
+        train([Recipe()], replace(ADAM, augmentation=AUGMENTED), None)
+
+
+@pytest.mark.parametrize(
+    "optimiser",
+    [Adam(1e-2, Cosine(0.2), decoupled_decay=0.1), Sgd(0.1, schedule=Cosine(0.1, 0.01, "epoch"))],
+    ids=["adam", "sgd"],
+)
+def test_schedules_are_the_same_alone_and_stacked_whatever_the_length_of_an_epoch(optimiser):
+    given = [Recipe(seed, n) for seed, n in enumerate((60, 23, 41))]
+    check(given, replace(EPOCHS, optimiser=optimiser))
+    check(given, replace(ADAM, optimiser=optimiser))
+
+
+@pytest.mark.parametrize("scale", [4.0, None])
+def test_a_scale_of_cosines_is_the_same_alone_and_stacked(scale):
+    check([Recipe(seed, classes=classes, scale=scale) for seed, classes in enumerate((3, 4, 2))], ADAM)
 
 
 def test_a_trial_that_stops_early_leaves_the_others_to_go_on():
@@ -551,7 +671,7 @@ def train_on(stack, plans):
 
 def everything(run):
     moments = {f"{kind}/{name}": v for kind, values in run.moments.items() for name, v in values.items()}
-    return {name: value.detach().clone() for name, value in {**run.params, **moments}.items()}
+    return {name: value.detach().clone() for name, value in {**run.values, **moments}.items()}
 
 
 def halved(params, state):
@@ -584,6 +704,17 @@ def test_a_trial_that_has_no_step_left_rests_to_the_bit_until_the_others_are_the
     mine, expected = everything(long.states[0]), everything(short.states[0])
     assert all(torch.equal(mine[name], value) for name, value in expected.items())
     assert [run.step for run in long.states] == [2, 9]
+
+
+def test_running_averages_of_a_trial_that_rests_stay_to_the_bit():
+    stack = stack_of(Adam(1e-2), [Recipe(seed, images=True, normalised=True) for seed in range(2)])
+    train_on(stack, [plan(2, 60), plan(2, 60)])
+    before = [everything(run) for run in stack.states]
+    train_on(stack, [plan(3, 60), None])
+    after = [everything(run) for run in stack.states]
+    assert all(torch.equal(after[1][name], value) for name, value in before[1].items())
+    assert not any(torch.equal(after[0][name], value) for name, value in before[0].items())
+    assert "body.1.running_mean" in before[0]
 
 
 def test_surplus_rows_of_a_padded_head_stay_zero():
@@ -673,6 +804,17 @@ def test_what_was_cut_off_in_a_stack_goes_on_alone_and_the_other_way_round(tmp_p
         trials, went, heard = resumable(given, folder, second, ADAM)
         assert any(now.resumed for now in heard)
         assert_same((trials, went), expected)
+
+
+def test_batch_normalisation_cut_off_goes_on_to_the_same_averages(tmp_path):
+    given = [Recipe(seed, 41, images=True, normalised=True) for seed in range(2)]
+    settings = replace(EPOCHS, epochs=4)
+    whole = train(given, settings, 2)
+    with pytest.raises(CutError):
+        resumable(given, tmp_path, 2, settings, cut_at=12)
+    trials, went, heard = resumable(given, tmp_path, None, settings)
+    assert any(now.resumed for now in heard)
+    assert_same((trials, went), whole)
 
 
 def test_convolutions_of_a_stack_cut_off_go_on_to_the_same_weights(tmp_path):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from shels.config import Adam, NetworkSettings, Sgd, TrainingSettings
+from shels.config import Adam, Cosine, NetworkSettings, Sgd, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import ModelFileError, TrainingError
@@ -20,11 +21,11 @@ from shels.files import read_metadata, read_tensors, to_bytes
 from shels.model import sparsity
 from shels.model.networks import Network, build, from_chain
 from shels.runtime import finished, generator
-from shels.training.checkpoints import Checkpoint
+from shels.training.checkpoints import Checkpoint, RunState
 from shels.training.data import Batch, TrialData, TrialTraining
 from shels.training.loop import TrainingRequest, fit, fitting
 from shels.training.losses import shels_loss
-from shels.training.trial_run import start_params
+from shels.training.trial_run import TrialRun, start_params
 
 SETTINGS = TrainingSettings(Adam(1e-2), batch_size=8, steps=20, check_every=5)
 
@@ -258,6 +259,24 @@ def test_sgd_halves_its_rate_every_four_epochs():
         0.00025,
         0.000125,
     ]
+
+
+@pytest.mark.parametrize(
+    ("per", "rates"),
+    [
+        ("step", [0.5, 1.0, 0.5 * (1 + math.cos(math.pi / 5)), 0.5 * (1 + math.cos(2 * math.pi / 5))]),
+        ("epoch", [1.0, 1.0, 1.0, 0.5]),
+    ],
+)
+def test_a_schedule_gives_every_step_its_rate(per, rates):
+    settings = TrainingSettings(
+        Adam(1.0, schedule=Cosine(warm_up=1 / 6, per=per)), batch_size=20, steps=6, check_every=4
+    )
+    run = TrialRun(TrialTraining(network(), trial(60), seed=0), settings)  # three steps an epoch
+    run.begin(RunState({}, {}))
+    assert run.plan().rates == pytest.approx(rates)
+    run.state.step = 4
+    assert len(run.plan().rates) == 2
 
 
 def test_sgd_steps_equal_pytorchs_with_momentum_decay_and_schedule():

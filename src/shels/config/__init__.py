@@ -21,6 +21,8 @@ from shels.config.settings import KINDS, OWN, Settings, from_dict, overridden, t
 from shels.config.stages import (
     AcceptShare,
     Adam,
+    Augmentation,
+    Cosine,
     MeanMinusSd,
     NetworkSettings,
     Optimiser,
@@ -32,7 +34,8 @@ from shels.config.stages import (
 )
 
 __all__ = [
-    "KINDS", "OWN", "AcceptShare", "Accommodation", "Adam", "AgsCl", "Ewc", "Fecam", "FineTune", "Gaussian",
+    "KINDS", "OWN", "AcceptShare", "Accommodation", "Adam", "AgsCl", "Augmentation", "Cosine",
+    "Ewc", "Fecam", "FineTune", "Gaussian",
     "Gdumb", "Joint", "Lwf", "Maha", "MeanMinusSd", "NetworkSettings", "Optimiser", "Penalty", "Precision",
     "Proximal", "Ranpac", "Settings", "Sgd", "ShelsGdumb", "Slda", "ThresholdRule", "TrainingSettings",
     "WarmRestarts", "from_dict", "overridden", "to_dict",

@@ -118,5 +118,5 @@ def with_learner(settings: Settings, way: Accommodation, *, standard: bool, data
 
 def ordinary(settings: Settings) -> Settings:
     """Make settings of an ordinary classifier: a linear last layer, cross-entropy, no sparsity."""
-    network = replace(settings.network, head="linear")
+    network = replace(settings.network, head="linear", scale=1.0)
     return replace(settings, network=network, training=replace(settings.training, alpha=0.0))

@@ -8,7 +8,14 @@ from typing import Any, get_args
 
 from shels.config.checks import Checked, Name
 from shels.config.learning import Accommodation, Gaussian
-from shels.config.stages import NetworkSettings, Optimiser, ThresholdRule, TrainingSettings
+from shels.config.stages import (
+    Augmentation,
+    Cosine,
+    NetworkSettings,
+    Optimiser,
+    ThresholdRule,
+    TrainingSettings,
+)
 from shels.errors import SettingsError, unknown_name
 
 OWN = "own"
@@ -27,11 +34,12 @@ class Settings(Checked):
 
 KINDS: dict[str, dict[str, Any]] = {
     "optimiser": {each.kind: each for each in get_args(Optimiser)},
+    "schedule": {Cosine.kind: Cosine},
     "rule": {each.kind: each for each in get_args(ThresholdRule)},
     "accommodation": {each.kind: each for each in get_args(Accommodation)},
 }
 """What a choice can be, by the `kind` that plain data call it by."""
-_LATER = {
+_LATER: dict[str, Any] = {
     "detector": OWN,
     "keep": "best",
     "validation": "held-out",
@@ -42,9 +50,20 @@ _LATER = {
     "zeroed": "held",
     "trains": "at every class",
     "rectified": 0,
+    "scale": 1.0,
+    "schedule": None,
+    "decoupled_decay": 0.0,
+    "augmentation": None,
 }
-"""Settings that came later, left out of plain data where nothing was chosen: what was stored stays valid."""
-_PARTS: dict[str, Any] = {"network": NetworkSettings, "training": TrainingSettings}
+"""Settings that came later, left out of plain data where nothing was chosen: what was stored stays valid.
+
+A name here is that of one setting in the whole tree.
+"""
+_PARTS: dict[str, Any] = {
+    "network": NetworkSettings,
+    "training": TrainingSettings,
+    "augmentation": Augmentation,
+}
 
 
 def overridden(settings: Settings, network: Mapping[str, Any], training: Mapping[str, Any]) -> Settings:
@@ -55,8 +74,8 @@ def overridden(settings: Settings, network: Mapping[str, Any], training: Mapping
 
     >>> from shels.config.presets import DEFAULT
     >>> made = overridden(DEFAULT, {"image_size": None}, {"epochs": 3, "learning_rate": 0.5})
-    >>> made.training.epochs, made.training.steps, made.training.optimiser
-    (3, None, Adam(learning_rate=0.5))
+    >>> made.training.epochs, made.training.steps, made.training.optimiser.learning_rate
+    (3, None, 0.5)
     """
     shown, given = ({k: v for k, v in some.items() if v is not None} for some in (network, training))
     rate = given.pop("learning_rate", None)

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from shels.config.checks import Checked, Count, Name, NotNegative, Positive, Rule, Share, number, text, whole
+from shels.config.checks import (
+    Checked,
+    Count,
+    Name,
+    NotNegative,
+    Positive,
+    Rule,
+    Share,
+    number,
+    require,
+    text,
+    whole,
+)
 from shels.errors import SettingsError
 
 
@@ -25,15 +37,52 @@ class NetworkSettings(Checked):
     """The last layer: the paper's cosine; to compare with, a linear layer or cosines with a learned scale."""
     weights: Annotated[str, text("a file's path")] | None = None
     """A safetensors file of pretrained weights (VGG16 only)."""
+    scale: Positive | None = 1.0
+    """What the cosine head multiplies its cosines by, an inverse temperature; None learns it, from 10 on.
+
+    Cosines are at most 1 apart, so at 1, as the paper has it, cross-entropy cannot come near 0.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fits = self.head == "cosine" or self.scale == 1
+        require(fits, "scale", f'1 with head "{self.head}" (it is the cosine head\'s)', self.scale)
+
+
+class Cosine(Checked, kind="cosine"):
+    """A learning rate that rises in a line, then falls along half a cosine until the training's end."""
+
+    warm_up: Share = 0.0
+    """Share of the training in which the rate rises."""
+    lowest: Share = 0.0
+    """Where the rate ends, as a share of its height."""
+    per: Literal["step", "epoch"] = "step"
+    """How often it changes."""
+
+    def factor(self, place: int, length: int) -> float:
+        """Give what the rate is multiplied by at a place of so many, counted from 0.
+
+        >>> [round(Cosine(warm_up=0.4).factor(place, 5), 3) for place in range(5)]
+        [0.333, 0.667, 1.0, 0.75, 0.25]
+        """
+        rising = round(self.warm_up * length)
+        if place < rising:
+            return (place + 1) / (rising + 1)
+        falling = 0.5 * (1 + math.cos(math.pi * (place - rising) / max(length - rising, 1)))
+        return self.lowest + (1 - self.lowest) * falling
 
 
 class Adam(Checked, kind="adam"):
     """Adam, as torch has it."""
 
     learning_rate: Positive = 1e-4
+    schedule: Cosine | None = None
+    """How the rate goes over the whole training; None leaves it as it is."""
+    decoupled_decay: NotNegative = 0.0
+    """Weights lose this share of themselves, times the rate, in every step (AdamW: Loshchilov, Hutter)."""
 
     def rate(self, epoch: int) -> float:
-        """Give the learning rate of an epoch: Adam's stays the same."""
+        """Give the learning rate of an epoch before its schedule: Adam's stays the same."""
         del epoch
         return self.learning_rate
 
@@ -46,9 +95,11 @@ class Sgd(Checked, kind="sgd"):
     weight_decay: NotNegative = 5e-4
     decay: Annotated[float, number(1)] = 2.0
     decay_epochs: Count = 4
+    schedule: Cosine | None = None
+    """How the rate goes over the whole training, on top of that decay (which `decay=1` leaves out)."""
 
     def rate(self, epoch: int) -> float:
-        """Give the learning rate of an epoch, counted from 0."""
+        """Give the learning rate of an epoch before its schedule, counted from 0."""
         return float(self.learning_rate / self.decay ** (epoch // self.decay_epochs))
 
 
@@ -68,6 +119,7 @@ class WarmRestarts(Checked, kind="warm-restarts"):
     weight_decay: NotNegative = 1e-6
     clip: Positive = 10.0
     """Length at which a trial's whole gradient is cut off."""
+    schedule: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,6 +140,32 @@ Optimiser: TypeAlias = Adam | Sgd | WarmRestarts
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 """What convolutions multiply in where trials are stacked on a GPU; there float32 is multiplied as TF32."""
+
+
+class Augmentation(Checked):
+    """How training images are changed at random, each by draws of its own; what is 0 is left out.
+
+    Shares are of an image's side or of its range of values.
+    """
+
+    crop: Annotated[float, number(0, 0.5)] = 0.0
+    """Images are moved by up to this share of a side each way, as if padded and cut out at random."""
+    border: Literal["zeros", "reflect"] = "zeros"
+    """What lies beyond an image's edge, in crops and under rotation, translation and zoom."""
+    flip: Share = 0.0
+    """Chance that an image is mirrored left to right; `data.sources` says where that keeps its class."""
+    brightness: Share = 0.0
+    """What is added to all values, up to this much either way."""
+    contrast: Share = 0.0
+    """By how much distances from an image's mean grow or shrink at most."""
+    rotation: Annotated[float, number(0, 180)] = 0.0
+    """Degrees, up to so many either way."""
+    translation: Annotated[float, number(0, 0.5)] = 0.0
+    """By how much images are moved at most, in fractions of pixels too."""
+    zoom: Annotated[float, number(0, 0.9)] = 0.0
+    """By how much images grow or shrink at most."""
+    cutout: Share = 0.0
+    """Side of a square about any pixel that is set to 0 (DeVries, Taylor 2017)."""
 
 
 class TrainingSettings(Checked):
@@ -114,6 +192,8 @@ class TrainingSettings(Checked):
     """Which weights count: those of the lowest loss on validation data, or the last."""
     validation: Literal["held-out", "trained"] = "held-out"
     """Whether what is held out stays out of training, or is trained on as well (authors' code)."""
+    augmentation: Augmentation | None = None
+    """How images are changed at random in training, and nowhere else; None shows them as they are."""
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):

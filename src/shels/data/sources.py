@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shels.config import Augmentation
 from shels.data import official, own
 from shels.data.decoding import kind_of
 from shels.data.images import check_form, conform
@@ -30,7 +31,8 @@ class NamedSet:
     """A well-known data set: what it is, where it comes from, how it is read.
 
     files: none where the set needs none. read: takes its name and what `official.find_files` finds.
-    any_size: its images have many sizes, and `read` takes the one to resize them to.
+    any_size: its images have many sizes, and `read` takes the one to resize them to. flips: an image mirrored
+    left to right is still one of its class; a digit, a letter or a sign is not.
     """
 
     name: str
@@ -43,6 +45,7 @@ class NamedSet:
     licence: str
     read: Callable[..., DataSet]
     any_size: bool = False
+    flips: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ _SETS = (
         "https://github.com/zalandoresearch/fashion-mnist",
         "MIT",
         official.read_idx,
+        flips=True,
     ),
     NamedSet(
         "cifar10",
@@ -122,6 +126,7 @@ _SETS = (
         "https://www.cs.toronto.edu/~kriz/cifar.html",
         "none stated (Krizhevsky)",
         official.read_cifar10,
+        flips=True,
     ),
     NamedSet(
         "svhn",
@@ -164,6 +169,15 @@ def named_set(name: str) -> NamedSet:
     if name not in NAMED:
         raise SettingsError(unknown_name("data set", name, NAMED))
     return NAMED[name]
+
+
+def suited(augmentation: Augmentation, name: str) -> Augmentation:
+    """Return an augmentation without mirror images where these would not be of their class.
+
+    >>> [suited(Augmentation(crop=0.1, flip=0.5), name).flip for name in ("cifar10", "svhn", "photos.npz")]
+    [0.5, 0.0, 0.5]
+    """
+    return replace(augmentation, flip=0.0) if name in NAMED and not NAMED[name].flips else augmentation
 
 
 def data_directory(explicit: str | Path | None = None) -> Path:

@@ -17,12 +17,14 @@ class Head:
     """A linear map from features to class scores: w·f + b, or the cosine of w and f.
 
     weight: (classes, d). bias: (classes,) or None. Cosines are the linear map of features and weights
-    of length 1; scores that reason about the map's geometry (ViM, fDBD) take them so.
+    of length 1; scores that reason about the map's geometry (ViM, fDBD) take them so. scale: what class
+    scores are multiplied by, where the network's are.
     """
 
     weight: Tensor
     bias: Tensor | None
     cosine: bool
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         if self.weight.ndim != 2 or not len(self.weight):
@@ -38,7 +40,8 @@ class Head:
         """Return a network's last layer as scores see it; it no longer follows the training."""
         cosine = isinstance(layer, CosineHead)
         bias = None if isinstance(layer, CosineHead) else layer.bias.detach().clone()
-        return cls(layer.weight.detach().clone(), bias, cosine)
+        scale = layer.scale_now() if isinstance(layer, CosineHead) else 1.0
+        return cls(layer.weight.detach().clone(), bias, cosine, scale)
 
     @property
     def classes(self) -> int:
@@ -53,7 +56,7 @@ class Head:
     def first(self, count: int) -> Head:
         """Return the head of the first classes alone."""
         bias = None if self.bias is None else self.bias[:count]
-        return Head(self.weight[:count], bias, self.cosine)
+        return Head(self.weight[:count], bias, self.cosine, self.scale)
 
     def rows(self, high: Tensor) -> Tensor:
         """Return what the linear map is applied to: the features, of length 1 with cosines, (n, d)."""
@@ -71,4 +74,5 @@ class Head:
 
     def logits(self, high: Tensor) -> Tensor:
         """Return the class scores of features: (n, d) -> (n, classes)."""
-        return F.linear(self.rows(high), self.matrix(high), self.offsets(high))
+        scores = F.linear(self.rows(high), self.matrix(high), self.offsets(high))
+        return scores if self.scale == 1 else self.scale * scores

@@ -66,7 +66,7 @@ def _standard(settings: Settings, _data: str) -> Settings:
 
 def _scaled(settings: Settings, _data: str) -> Settings:
     """Train cosines with a learned scale by cross-entropy alone."""
-    return replace(ordinary(settings), network=replace(settings.network, head="scaled-cosine"))
+    return replace(ordinary(settings), network=replace(settings.network, head="scaled-cosine", scale=1.0))
 
 
 _COSINE, _EXCLUSIVE = "Techapanurak, Suganuma, Okatani, ACCV 2020", "Zhou, Jin, Hoi, AISTATS 2010"

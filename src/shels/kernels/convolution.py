@@ -50,8 +50,12 @@ def sum_tiles(read: int, written: int, pixels: int, *, exact: bool) -> dict[str,
     return plan | more | {"parts": max(1, min(max(wanted, pixels // 8192), pixels // 512))}
 
 
-def forward(x: Tensor, weight: Tensor, bias: Tensor, *, pool: bool) -> tuple[Tensor, Tensor]:
+def forward(
+    x: Tensor, weight: Tensor, bias: Tensor, *, pool: bool, relu: bool = True
+) -> tuple[Tensor, Tensor]:
     """Return ReLU of the convolution, pooled or not, and which pixel of each window won (empty if not).
+
+    relu: without it the convolution itself comes out, not pooled.
 
     x: (trials, n, h, w, in), weight: (trials, out, 3, 3, in), bias: (trials, out).
     """
@@ -61,7 +65,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor, *, pool: bool) -> tuple[Ten
     won = x.new_empty(out.shape if pool else 0, dtype=torch.uint8)
     plan = tiles(read, written, back=False, exact=x.dtype == torch.float32)
     grid = (triton.cdiv(images * height * width, plan["BM"]), written // plan["BN"], trials)
-    sizes, flags = (images, height, width, read, written), (False, pool, False, False)
+    sizes, flags = (images, height, width, read, written), (False, pool, relu, False)
     launch(products.convolve, grid, x, weight, bias, x, out, won, x, *sizes, *flags, **plan)
     return out, won
 

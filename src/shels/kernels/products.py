@@ -47,7 +47,7 @@ def convolve(
     WRITTEN: tl.constexpr,
     BACK: tl.constexpr,
     POOL: tl.constexpr,
-    MASK: tl.constexpr,
+    RELU: tl.constexpr,
     ACROSS: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
@@ -55,10 +55,11 @@ def convolve(
 ) -> None:
     """Convolve one tile of pixels.
 
-    Forward: add the bias, ReLU, and with POOL keep the greatest of each window and note which it was.
-    BACK: the gradient of the input; with MASK stopped where that came from a closed ReLU, with POOL laid out
-    over the four pixels that each input value was the greatest of. Either way its sum over the tile's pixels
-    is the tile's part of the gradient of the bias below. ACROSS: the weights are laid out as forward.
+    Forward: add the bias, with RELU close what is negative, and with POOL (which needs RELU) keep the
+    greatest of each window and note which it was. BACK: the gradient of the input; with RELU stopped where
+    that came from a closed ReLU, with POOL laid out over the four pixels that each input value was the
+    greatest of. Either way its sum over the tile's pixels is the tile's part of the gradient of the bias
+    below. ACROSS: the weights are laid out as forward.
     """
     trial = tl.program_id(2).to(tl.int64)
     pixels = images * HEIGHT * WIDTH
@@ -108,7 +109,7 @@ def convolve(
             tl.store(out + cell[:, None] * WRITTEN + n[None, :], mine, mask=valid[:, None])
     elif BACK:
         at = (trial * pixels + m)[:, None] * WRITTEN + n[None, :]
-        if MASK:
+        if RELU:
             total = tl.where(tl.load(below + at, mask=valid[:, None], other=0.0) > 0, total, 0.0)
         tl.store(out + at, total.to(out.dtype.element_ty), mask=valid[:, None])
     if BACK:
@@ -116,7 +117,8 @@ def convolve(
         tl.store(sums + place * WRITTEN + n, tl.sum(tl.where(valid[:, None], total, 0.0), axis=0))
     else:
         total += tl.load(bias + trial * WRITTEN + n)[None, :]
-        total = tl.maximum(total, 0.0, propagate_nan=tl.PropagateNan.ALL)  # a NaN must come to light
+        if RELU:
+            total = tl.maximum(total, 0.0, propagate_nan=tl.PropagateNan.ALL)  # a NaN must come to light
         if POOL:
             best, winner = tl.max(tl.reshape(total, (BM // 4, 4, BN)), axis=1, return_indices=True)
             q = tl.program_id(0) * (BM // 4) + tl.arange(0, BM // 4)

@@ -158,7 +158,8 @@ def learning(
     if chain is None:
         network = build(settings.network, preparation.shape, len(samples.classes), seed)
     else:
-        network = from_chain(chain, preparation.shape, settings.network.head, len(samples.classes), seed)
+        head = settings.network.head, len(samples.classes), seed, settings.network.scale
+        network = from_chain(chain, preparation.shape, *head)
         settings = replace(settings, network=replace(settings.network, architecture="own"))
     network.to(runtime.device(device))
     preparation = preparation.to(runtime.device(device))

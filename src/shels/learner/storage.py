@@ -176,8 +176,9 @@ def _tensors(learner: Fields) -> dict[str, Any]:
 def _network(document: Document, weights: dict[str, Tensor]) -> Network:
     """Return the network; it gets memory once the stored weights are known to fit its description."""
     shape = tuple(document["preparation"]["shape"])
-    head = document["settings"]["network"]["head"]
-    network = outline(document["network"], shape, head, len(document["taught"]))
+    said = document["settings"]["network"]
+    given = said["head"], len(document["taught"]), said.get("scale", 1.0)
+    network = outline(document["network"], shape, *given)
     check_tensors(weights, tables.network_table(network), {}, "the network file")
     unset(network, "cpu").load_state_dict(weights)
     return network.eval()

@@ -214,8 +214,11 @@ class Model:
 
 def network_table(network: Network) -> dict[str, Spec]:
     """Return what the network's file must hold, from the network that model.json describes."""
-    values = network.state_dict().items()
-    return {name: single(" ".join(map(str, value.shape))) for name, value in values}
+    rules = {"running_var": schema.NOT_NEGATIVE}
+    return {
+        name: single(" ".join(map(str, value.shape)), rules.get(name.rsplit(".", 1)[-1], schema.FINITE))
+        for name, value in network.state_dict().items()
+    }
 
 
 def check_preparation(model: Model, tensors: Tensors) -> None:

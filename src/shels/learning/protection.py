@@ -35,6 +35,8 @@ def parts(network: Network) -> Parts:
     """
     layers = list(network.body)
     cut = network.shared_depth
+    if cut < len(layers) and isinstance(layers[cut], nn.AdaptiveAvgPool2d):
+        cut += 1
     if cut < len(layers) and isinstance(layers[cut], nn.Flatten):
         cut += 1
     if not _has_linear(layers[cut:]) and _has_linear(layers):

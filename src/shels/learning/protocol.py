@@ -18,8 +18,9 @@ from shels.config import TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.detection.protocol import Naming
-from shels.errors import AccommodationError, DataError, TrainingError
+from shels.errors import AccommodationError, ArchitectureError, DataError, TrainingError
 from shels.model.networks import Network, Views
+from shels.model.normalisation import BatchNorm2d
 from shels.runtime import finished, generator
 from shels.training import Fit, Objective, Progress, TrainingRequest, fitting, shels_loss
 
@@ -90,7 +91,8 @@ class LearningMethod(ABC):
     stores: what it remembers of old classes, beside the network. frozen_features: whether a sample's features
     stay as they are when a class is taken in. grows_head: whether the network's last layer gets a row for the
     new class. names_by_products: whether a class is named by w_c · f, as SHELS does, whatever the head; else
-    by the head as it was trained. settings: those of the method, with its `kind`.
+    by the head as it was trained. normalised: whether it works with batch normalisation, whose running
+    averages follow the new class alone. settings: those of the method, with its `kind`.
     """
 
     settings: Any
@@ -98,10 +100,20 @@ class LearningMethod(ABC):
     frozen_features: ClassVar[bool] = False
     grows_head: ClassVar[bool] = True
     names_by_products: ClassVar[bool] = False
+    normalised: ClassVar[bool] = True
 
     def initial(self, network: Network, training: TrainingSettings) -> Objective:
         """Return how the network is trained on its first classes: by the loss of SHELS, unless it says so."""
+        self.require_layers(network)
         return Objective(shels_loss(network, training), training)
+
+    def require_layers(self, network: Network) -> None:
+        """Refuse a network with layers that the method cannot hold on to."""
+        if not self.normalised and any(isinstance(layer, BatchNorm2d) for layer in network.body):
+            raise ArchitectureError(
+                f"accommodation {self.settings.kind!r} holds weights, not the running averages of batch "
+                "normalisation, which a new class would carry away; take a network without, or another way"
+            )
 
     def about_initial(self) -> tuple[Any, ...]:
         """Return what of its settings decides that training; methods with the same share their network."""
@@ -116,6 +128,7 @@ class LearningMethod(ABC):
     ) -> Memory:
         """Return what `remember` does of the first classes, given what the network makes of the samples."""
         del features
+        self.require_layers(network)
         return self.remember(network, samples, prepare)
 
     @abstractmethod

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from shels.errors import ArchitectureError, unknown_name
+from shels.model.normalisation import BatchNorm2d
 
 Shape = tuple[int, ...]
 
@@ -32,11 +33,14 @@ _LAYERS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     "Dropout": (nn.Dropout, ("p",)),
     "Dropout2d": (nn.Dropout2d, ("p",)),
     "Identity": (nn.Identity, ()),
+    "BatchNorm2d": (BatchNorm2d, ("num_features", "eps", "momentum")),
 }
 _SIZE, _WINDOW, _DEPTH = range(1, 2**24), range(1, 2**14), range(-4, 5)
 # What each argument may be: a range of whole numbers, or of pairs of them, or one of a few other values.
 _RANGES: dict[str, tuple[range, tuple[object, ...]]] = {
-    **dict.fromkeys(("in_channels", "out_channels", "in_features", "out_features"), (_SIZE, ())),
+    **dict.fromkeys(
+        ("in_channels", "out_channels", "in_features", "out_features", "num_features"), (_SIZE, ())
+    ),
     **dict.fromkeys(("kernel_size", "stride", "dilation"), (_WINDOW, ())),
     "padding": (range(2**14), ("same", "valid")),
     "output_size": (_WINDOW, (None,)),
@@ -45,6 +49,7 @@ _RANGES: dict[str, tuple[range, tuple[object, ...]]] = {
     **dict.fromkeys(("ceil_mode", "count_include_pad", "bias"), (range(0), (True, False))),
     "return_indices": (range(0), (False,)),
 }
+_SHARES = {"p", "eps", "momentum"}
 _PAIRS = {"kernel_size", "stride", "dilation", "padding", "output_size"}
 _MOST_VALUES = 2**27
 """What a chain may make of one sample in any layer: half a gigabyte."""
@@ -98,6 +103,10 @@ def shapes(body: nn.Sequential, shape: Shape) -> list[Shape]:
 
 def _shape_after(layer: nn.Module, shape: Shape) -> Shape:
     if isinstance(layer, nn.ReLU | nn.Identity):
+        return shape
+    if isinstance(layer, BatchNorm2d | nn.BatchNorm2d):
+        if len(shape) != 4 or shape[1] != layer.num_features:
+            raise ValueError(f"{type(layer).__name__} of {layer.num_features} channels got {shape[1:]}")
         return shape
     if isinstance(layer, nn.Conv2d | nn.MaxPool2d) and len(shape) == 4:
         sides = _sides_after(layer, shape[2:])
@@ -173,6 +182,8 @@ def unset(module: Unset, device: str | torch.device) -> Unset:
     for part in module.modules():
         for name, value in part.named_parameters(recurse=False):
             setattr(part, name, nn.Parameter(torch.empty(value.shape, dtype=value.dtype, device=device)))
+        for name, average in part.named_buffers(recurse=False):
+            setattr(part, name, torch.empty(average.shape, dtype=average.dtype, device=device))
     return module
 
 
@@ -191,7 +202,7 @@ def flat(chain: nn.Module) -> nn.Sequential:
 
 def _describe_layer(layer: nn.Module) -> dict[str, Any]:
     kind = type(layer).__name__
-    if kind not in _LAYERS or type(layer) is not _LAYERS[kind][0]:
+    if kind not in _LAYERS or type(layer) not in (_LAYERS[kind][0], nn.BatchNorm2d):
         why = (
             "has weights that the group sparsity cannot group" if list(layer.parameters()) else "is not known"
         )
@@ -200,10 +211,19 @@ def _describe_layer(layer: nn.Module) -> dict[str, Any]:
         raise ArchitectureError("MaxPool2d must not return indices in a chain")
     if isinstance(layer, nn.Conv2d) and (layer.groups != 1 or layer.padding_mode != "zeros"):
         raise ArchitectureError("Conv2d must have groups=1 and zero padding: a unit is one input channel")
+    if isinstance(layer, nn.BatchNorm2d) and not _known_norm(layer):
+        raise ArchitectureError(
+            "BatchNorm2d must have weights, running averages and a momentum: affine=True, "
+            "track_running_stats=True, and a number for momentum"
+        )
     out = {"kind": kind, **{name: getattr(layer, name) for name in _LAYERS[kind][1]}}
     if isinstance(layer, nn.Conv2d | nn.Linear):
         out["bias"] = layer.bias is not None
     return out
+
+
+def _known_norm(layer: nn.BatchNorm2d) -> bool:
+    return layer.affine and layer.track_running_stats and layer.momentum is not None
 
 
 def _rebuild_layer(item: dict[str, Any]) -> nn.Module:
@@ -224,7 +244,7 @@ def _rebuild_layer(item: dict[str, Any]) -> nn.Module:
 
 def _allowed(name: str, value: object) -> bool:
     """Tell whether a layer's argument may have this value."""
-    if name == "p":
+    if name in _SHARES:
         return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
     if name not in _RANGES:
         return False

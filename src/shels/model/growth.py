@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from shels.errors import ArchitectureError
 from shels.model.activations import weight_layers
 from shels.model.chains import describe, rebuild, unset
+from shels.model.head import resized
 from shels.model.networks import Network, initialise
 
 
@@ -25,7 +26,7 @@ def fresh(network: Network, classes: int, draw: torch.Generator) -> Network:
     """
     body = rebuild(describe(network.body))
     with torch.device("meta"):
-        head = type(network.head)(network.head.weight.shape[1], classes)
+        head = resized(network.head, network.head.weight.shape[1], classes)
     started = Network(body, unset(head, "cpu"))
     initialise(started, draw)
     like = network.head.weight
@@ -113,7 +114,7 @@ def _rebuilt(network: Network, state: Mapping[str, Tensor], more: Mapping[str, i
             item["out_features"] += before
     rows, width = state["head.weight"].shape
     with torch.device("meta"):
-        head = type(network.head)(width, rows)
+        head = resized(network.head, width, rows)
     device = str(network.head.weight.device)
     grown = Network(rebuild(layers, device), unset(head, device))
     grown.load_state_dict(dict(state))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -12,12 +13,15 @@ from shels.kernels import trial_axis
 
 _MOST = 128
 """Classes that the kernel takes; more do not fit into a GPU's fast memory."""
+_FIRST_SCALE = 10.0
+"""Where a scale that is learned begins."""
 
 
 class CosineHead(nn.Module):
     """Class scores as cosines, which press the classes towards orthogonal, so exclusive, features.
 
-    No bias and no scale: the network learns which features fire, not how strongly.
+    No bias: the network learns which features fire, not how strongly. scale: what cosines are multiplied by,
+    1 as the paper has it; None learns it. It changes no order of classes.
 
     >>> head = CosineHead(features=2, classes=2)
     >>> head.weight = nn.Parameter(torch.tensor([[5.0, 0.0], [0.0, 0.1]]))
@@ -25,15 +29,35 @@ class CosineHead(nn.Module):
     [[0.0, 1.0]]
     """
 
-    def __init__(self, features: int, classes: int) -> None:
+    def __init__(self, features: int, classes: int, scale: float | None = 1.0) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(classes, features))
+        self.fixed = scale
+        if scale is None:
+            self.log_scale = nn.Parameter(torch.empty(1))
+
+    @torch.no_grad()
+    def start(self, draw: torch.Generator) -> None:
+        """Set what Xavier's rule does not: a scale that is learned."""
+        del draw
+        if self.fixed is None:
+            self.log_scale.fill_(math.log(_FIRST_SCALE))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return the cosine of each class's weights and the features, Eq. (1): (n, d) -> (n, classes).
+        """Return scaled cosines of each class's weights and the features, Eq. (1): (n, d) -> (n, classes).
 
         A feature vector of zeros has cosine 0 with everything.
         """
+        cosines = self._cosines(features)
+        if self.fixed is None:
+            return self.log_scale.exp() * cosines
+        return cosines if self.fixed == 1 else self.fixed * cosines
+
+    def scale_now(self) -> float:
+        """Return what cosines are multiplied by."""
+        return float(self.log_scale.detach().exp()) if self.fixed is None else self.fixed
+
+    def _cosines(self, features: Tensor) -> Tensor:
         if trial_axis.has_kernels(features) and len(self.weight) <= _MOST:
             return _cosines(features, self.weight)
         return F.linear(unit(features), unit(self.weight))
@@ -106,3 +130,14 @@ class LinearHead(nn.Linear):
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__(features, classes)
+
+
+def resized(head: CosineHead | LinearHead, features: int, classes: int) -> CosineHead | LinearHead:
+    """Return a head of the same kind and of another size, its weights unset.
+
+    >>> resized(CosineHead(2, 3, scale=4.0), 5, 6).fixed
+    4.0
+    """
+    if isinstance(head, LinearHead | ScaledCosineHead):
+        return type(head)(features, classes)
+    return CosineHead(features, classes, head.fixed)

@@ -16,6 +16,7 @@ from shels.errors import ArchitectureError, ModelFileError, SettingsError, unkno
 from shels.files import read_tensors
 from shels.model.chains import Shape, describe, feature_count, flat, rebuild, unset
 from shels.model.head import CosineHead, LinearHead, ScaledCosineHead
+from shels.model.normalisation import BatchNorm2d
 from shels.model.trunk import run
 from shels.runtime import generator
 
@@ -81,12 +82,14 @@ class Network(nn.Module):
         """How many layers lead to the shared features: all before the first linear layer, or that one.
 
         Features after the last convolution serve every class; later ones each serve few. Where there is no
-        convolution, the first hidden layer's features are the shared ones.
+        convolution, the first hidden layer's features are the shared ones. In chains with batch
+        normalisation, maps are shared before they are averaged over space, not after.
         """
         kinds = [type(layer).__name__ for layer in self.body]
         if "Conv2d" in kinds:
             last = len(kinds) - kinds[::-1].index("Conv2d")
-            return next((i for i in range(last, len(kinds)) if kinds[i] in ("Linear", "Flatten")), len(kinds))
+            ends = {"Linear", "Flatten"} | ({"AdaptiveAvgPool2d"} if "BatchNorm2d" in kinds else set())
+            return next((i for i in range(last, len(kinds)) if kinds[i] in ends), len(kinds))
         return kinds.index("ReLU") + 1
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -120,7 +123,7 @@ def build(settings: NetworkSettings, shape: Shape, classes: int, seed: int) -> N
         )
     if settings.weights is not None:
         load_vgg16(dict(body.named_parameters()), Path(settings.weights))
-    return attach_head(body, shape, settings.head, classes, seed)
+    return attach_head(body, shape, settings.head, classes, seed, settings.scale)
 
 
 # Torchvision's names for VGG16's linear layers; its convolutions are called features.N there, N here.
@@ -148,27 +151,38 @@ def load_vgg16(own: Mapping[str, Tensor], path: Path) -> None:
         warnings.warn(f"{path.name} has no {', '.join(fresh)}: these start fresh", UserWarning, stacklevel=2)
 
 
-def from_chain(chain: nn.Sequential, shape: Shape, head: str, classes: int, seed: int) -> Network:
+def from_chain(
+    chain: nn.Sequential, shape: Shape, head: str, classes: int, seed: int, scale: float | None = 1.0
+) -> Network:
     """Return a network on a chain of the user's own, its weights kept as they come."""
     body = rebuild(describe(chain))
-    body.load_state_dict(flat(chain).state_dict())
-    return attach_head(body, shape, head, classes, seed)
+    weights = flat(chain).state_dict()
+    body.load_state_dict({name: weights[name] for name in weights if not name.endswith("_tracked")})
+    return attach_head(body, shape, head, classes, seed, scale)
 
 
-def outline(description: Sequence[dict[str, Any]], shape: Shape, head: str, classes: int) -> Network:
+def outline(
+    description: Sequence[dict[str, Any]], shape: Shape, head: str, classes: int, scale: float | None = 1.0
+) -> Network:
     """Return the network that a description tells of, without memory for its weights, to compare first."""
     body = rebuild(description, device="meta")
     with torch.device("meta"):
-        return Network(body, _HEADS[head](feature_count(body, shape), classes))
+        return Network(body, _head(head, feature_count(body, shape), classes, scale))
 
 
-def attach_head(body: nn.Sequential, shape: Shape, head: str, classes: int, seed: int) -> Network:
+def attach_head(
+    body: nn.Sequential, shape: Shape, head: str, classes: int, seed: int, scale: float | None = 1.0
+) -> Network:
     """Return the network with a fresh head, after checking that the chain can carry one."""
     features = feature_count(body, shape)
     with torch.device("meta"):
-        module = _HEADS[head](features, classes)
+        module = _head(head, features, classes, scale)
     initialise(unset(module, "cpu"), generator(seed, "head"))
     return Network(body, module)
+
+
+def _head(name: str, features: int, classes: int, scale: float | None) -> CosineHead | LinearHead:
+    return CosineHead(features, classes, scale) if name == "cosine" else _HEADS[name](features, classes)
 
 
 def initialise(module: nn.Module, draw: torch.Generator) -> None:
@@ -179,8 +193,10 @@ def initialise(module: nn.Module, draw: torch.Generator) -> None:
         else:
             nn.init.zeros_(value)
     for part in module.modules():
-        if isinstance(part, ScaledCosineHead):
+        if isinstance(part, CosineHead):
             part.start(draw)
+        elif isinstance(part, BatchNorm2d):
+            part.start()
 
 
 # The architectures ------------------------------------------------------------------------------------
@@ -193,32 +209,43 @@ def automatic(shape: Shape) -> str:
     return "small" if min(shape[1:]) < 16 else "six-conv-256"
 
 
-def six_conv(shape: Shape, linear: Sequence[int], dropout: float = 0.0) -> nn.Sequential:
+def six_conv(
+    shape: Shape, linear: Sequence[int], dropout: float = 0.0, *, normalised: bool = False
+) -> nn.Sequential:
     """Return the paper's six convolutions, pooled after every second, and the given linear layers.
 
-    dropout: chance that a value is dropped after the first pooling and after the second.
+    dropout: chance that a value is dropped after the first pooling and after the second. normalised: whether
+    convolutions have batch normalisation, which the paper's have not.
     """
-    return _conv_chain(shape, ((32, 32), (64, 64), (128, 128)), linear, dropout)
+    return _conv_chain(shape, ((32, 32), (64, 64), (128, 128)), linear, dropout, normalised=normalised)
 
 
 def _conv_chain(
-    shape: Shape, blocks: Sequence[Sequence[int]], linear: Sequence[int], dropout: float = 0.0
+    shape: Shape,
+    blocks: Sequence[Sequence[int]],
+    linear: Sequence[int],
+    dropout: float = 0.0,
+    *,
+    normalised: bool = False,
 ) -> nn.Sequential:
     side = 2 ** len(blocks)
     channels, height, width = _image_shape(shape, side)
     flat = blocks[-1][-1] * (height // side) * (width // side)
-    layers = _convolutions(channels, blocks, dropout)
+    layers = _convolutions(channels, blocks, dropout, normalised=normalised)
     return nn.Sequential(*layers, nn.Flatten(), *_linear_chain(flat, linear))
 
 
-def _convolutions(channels: int, blocks: Sequence[Sequence[int]], dropout: float = 0.0) -> list[nn.Module]:
+def _convolutions(
+    channels: int, blocks: Sequence[Sequence[int]], dropout: float = 0.0, *, normalised: bool = False
+) -> list[nn.Module]:
     layers: list[nn.Module] = []
-    for block in blocks:
+    for place, block in enumerate(blocks, 1):
         for out in block:
-            layers += [nn.Conv2d(channels, out, 3, padding=1), nn.ReLU()]
+            norm = [BatchNorm2d(out)] if normalised else []  # takes off what a bias would add
+            layers += [nn.Conv2d(channels, out, 3, padding=1, bias=not normalised), *norm, nn.ReLU()]
             channels = out
         layers.append(nn.MaxPool2d(2))
-        if dropout and block is not blocks[-1]:
+        if dropout and place < len(blocks):
             layers.append(nn.Dropout(dropout))
     return layers
 
@@ -229,6 +256,18 @@ def _linear_chain(width: int, linear: Sequence[int]) -> nn.Sequential:
         layers += [nn.Linear(width, out), nn.ReLU()]
         width = out
     return nn.Sequential(*layers)
+
+
+def _vgg32(shape: Shape, dropout: float = 0.0) -> nn.Sequential:
+    """Return the network of the open-set literature, averaged over space to 128 features.
+
+    L. Neal et al.: Open Set Learning with Counterfactual Images, ECCV 2018. Nine convolutions of 3 x 3 with
+    batch normalisation; theirs halve maps by strides of 2 and have leaky ReLUs, these pool and have plain
+    ones, as features must not be negative.
+    """
+    blocks = ((64, 64, 128), (128, 128, 128), (128, 128, 128))
+    layers = _convolutions(_image_shape(shape, 8)[0], blocks, dropout, normalised=True)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
 def _vectors(shape: Shape) -> nn.Sequential:
@@ -265,6 +304,13 @@ ARCHITECTURES: dict[str, Callable[[Shape], nn.Sequential]] = {
     "six-conv-512": lambda shape: six_conv(shape, (512,)),  # CIFAR10 within, as the authors' code has it
     "six-conv-512-dropout": lambda shape: six_conv(shape, (512,), dropout=0.25),  # that code to the letter
     "vgg16": _vgg16,  # CIFAR10 across
+    "six-conv-256-bn": lambda shape: six_conv(shape, (256,), normalised=True),  # with batch normalisation
+    "six-conv-512-bn": lambda shape: six_conv(shape, (512,), normalised=True),
+    "six-conv-1024-512-bn": lambda shape: six_conv(shape, (1024, 512), normalised=True),
+    "six-conv-2048-512-bn": lambda shape: six_conv(shape, (2048, 512), normalised=True),
+    "vgg32": _vgg32,  # the open-set protocol
+    "vgg32-dropout": lambda shape: _vgg32(shape, dropout=0.2),
+    "small-bn": lambda shape: _conv_chain(shape, ((32, 32), (64,)), (128,), normalised=True),
     "small": lambda shape: _conv_chain(shape, ((32, 32), (64,)), (128,)),  # the digits
     "vectors": _vectors,  # embeddings and tables
 }

@@ -10,17 +10,23 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from shels.kernels import trial_axis
+from shels.model.normalisation import BatchNorm2d, counted, rectified
 
 
 class Trunk(NamedTuple):
-    """Blocks that follow each other: their convolutions, whether each is pooled, and layers in all."""
+    """Blocks that follow each other: their convolutions, whether each is pooled, and layers in all.
+
+    norms: the batch normalisation of each block; none where they have none.
+    """
 
     convolutions: list[nn.Conv2d]
     pools: tuple[bool, ...]
     layers: int
+    norms: tuple[BatchNorm2d, ...] = ()
 
 
 def run(layers: Sequence[nn.Module], inputs: Tensor) -> Tensor:
@@ -35,8 +41,7 @@ def run(layers: Sequence[nn.Module], inputs: Tensor) -> Tensor:
         layer = layers[place]
         trunk = leading(layers[place:], tuple(x.shape[-2:])) if x.ndim == 4 else Trunk([], (), 0)
         if trunk.layers and (place == 0 or trunk.convolutions[0].in_channels >= 16):
-            params = [value for layer in trunk.convolutions for value in (layer.weight, layer.bias)]
-            x = _blocks(x, trunk.pools, trial_axis.precision(), *params)
+            x = _through(trunk, x)
             place += trunk.layers
             continue
         known = isinstance(layer, nn.Linear) and layer.bias is not None and x.ndim == 2
@@ -51,23 +56,49 @@ def leading(layers: Sequence[nn.Module], sides: tuple[int, ...]) -> Trunk:
     sides: height and width of the inputs; the kernels pool maps of even sides only.
     """
     trunk = Trunk([], (), 0)
-    while trunk.layers + 1 < len(layers):
-        layer, after = layers[trunk.layers : trunk.layers + 2]
-        if not (isinstance(layer, nn.Conv2d) and isinstance(after, nn.ReLU) and _plain(layer)):
-            break
-        pool = trunk.layers + 2 < len(layers) and _halves(layers[trunk.layers + 2])
-        if pool and any(side % 2 for side in sides):
-            break
+    while True:
+        layer, *rest = [*layers[trunk.layers : trunk.layers + 4], None]
+        norms = [each for each in rest[:1] if isinstance(each, BatchNorm2d)]
+        after, last = [*rest[len(norms) :], None, None][:2]
+        if not (isinstance(layer, nn.Conv2d) and isinstance(after, nn.ReLU) and _plain(layer, bool(norms))):
+            return trunk
+        pool = last is not None and _halves(last)
+        if (pool and any(side % 2 for side in sides)) or (trunk.layers and bool(trunk.norms) != bool(norms)):
+            return trunk
         sides = tuple(side // 2 for side in sides) if pool else sides
-        trunk = Trunk([*trunk.convolutions, layer], (*trunk.pools, pool), trunk.layers + 2 + pool)
-    return trunk
+        depth = trunk.layers + 2 + len(norms) + pool
+        found = ([*trunk.convolutions, layer], (*trunk.pools, pool), depth, (*trunk.norms, *norms))
+        trunk = Trunk(*found)
 
 
-def _plain(layer: nn.Conv2d) -> bool:
+def _through(trunk: Trunk, x: Tensor) -> Tensor:
+    """Take maps through blocks: all at once, unless batch normalisation has to see what each one makes."""
+    if any(norm.training for norm in trunk.norms):
+        return _normalised(trunk, x)
+    pairs: list[tuple[Tensor, Tensor | None]]
+    if trunk.norms:
+        pairs = [norm.folded(layer) for layer, norm in zip(trunk.convolutions, trunk.norms, strict=True)]
+    else:
+        pairs = [(layer.weight, layer.bias) for layer in trunk.convolutions]
+    return _blocks(x, trunk.pools, trial_axis.precision(), *(value for pair in pairs for value in pair))
+
+
+def _normalised(trunk: Trunk, x: Tensor) -> Tensor:
+    """Take maps through blocks that train; in between they stay in the kernels' precision and layout."""
+    there = counted(x)
+    for layer, norm, pool in zip(trunk.convolutions, trunk.norms, trunk.pools, strict=True):
+        x = _convolution(x, trial_axis.precision(), layer.weight, layer.bias)
+        averages = norm.running_mean, norm.running_var
+        x = rectified(x, there, norm.weight, norm.bias, *averages, norm.momentum, norm.eps)
+        x = F.max_pool2d(x, 2) if pool else x
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _plain(layer: nn.Conv2d, normalised: bool = False) -> bool:
     """Tell whether a convolution is of 3 x 3, keeps its maps' sides, and has channels that fill tiles."""
     read, written = layer.in_channels, layer.out_channels
     sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
-    plain = layer.groups == 1 and layer.padding_mode == "zeros" and layer.bias is not None
+    plain = layer.groups == 1 and layer.padding_mode == "zeros" and (normalised or layer.bias is not None)
     fills = (
         written >= 16
         and (read <= 4 or read >= 16)
@@ -104,7 +135,8 @@ class _Blocks(torch.autograd.Function):
                 winners.append(won)
         if keep:
             ctx.save_for_backward(*maps, *winners, *weights)
-        return x.permute(0, 1, 4, 2, 3).to(torch.float32, memory_format=torch.contiguous_format)
+        exact = torch.promote_types(x.dtype, torch.float32)
+        return x.permute(0, 1, 4, 2, 3).to(exact, memory_format=torch.contiguous_format)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -127,6 +159,42 @@ class _Blocks(torch.autograd.Function):
 
 
 _blocks = trial_axis.over_trials(_Blocks.apply)
+
+
+class _Convolution(torch.autograd.Function):
+    """A convolution with a trial axis and nothing after it, and its gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, precision: torch.dtype, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """Return maps in this precision, channels-last: (trials, n, c, h, w) -> (trials, n, c', h, w)."""
+        from shels.kernels import convolution  # noqa: PLC0415
+
+        x, weights = _pixels_first(inputs, precision), _pixels_first(weight, precision)
+        added = weight.new_zeros(weight.shape[:2]) if bias is None else bias
+        out, _ = convolution.forward(x, weights, added, pool=False, relu=False)
+        ctx.save_for_backward(x, weights)
+        ctx.dtype = inputs.dtype
+        return out.permute(0, 1, 4, 2, 3)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        """Return the gradients of weight and bias, and of inputs that are not data but another layer's."""
+        from shels.kernels import convolution  # noqa: PLC0415
+
+        x, weights = ctx.saved_tensors
+        g = _pixels_first(gradient, x.dtype)
+        weight = convolution.backward_weights(g, x).permute(0, 1, 4, 2, 3)
+        exact = torch.promote_types(g.dtype, torch.float32)
+        bias = g.sum(dim=(1, 2, 3), dtype=exact) if ctx.needs_input_grad[3] else None
+        if not ctx.needs_input_grad[0]:
+            return None, None, weight, bias
+        below = convolution.backward_first(g, weights, x).permute(0, 1, 4, 2, 3)
+        return below.to(ctx.dtype), None, weight, bias
+
+
+_convolution = trial_axis.over_trials(_Convolution.apply)
 
 
 class _Linear(torch.autograd.Function):

@@ -102,7 +102,8 @@ class RunState:
     """Everything that changes while a network trains, and so everything a checkpoint holds.
 
     moments: what the optimiser remembers of each parameter, by kind. step: optimiser steps taken.
-    keep: which check's weights count in the end, "best" or "last".
+    keep: which check's weights count in the end, "best" or "last". buffers: running averages of batch
+    normalisation, which no gradient moves. best_params: parameters and buffers of the check that counts.
     """
 
     params: Params
@@ -112,6 +113,12 @@ class RunState:
     checks: list[Check] = field(default_factory=list)
     best_params: Params = field(default_factory=dict)
     keep: str = "best"
+    buffers: Params = field(default_factory=dict)
+
+    @property
+    def values(self) -> Params:
+        """Parameters and buffers: all that a network computes with."""
+        return self.params | self.buffers
 
     @property
     def best(self) -> Check:
@@ -135,11 +142,12 @@ class RunState:
         self.checks.append(check)
         self.seconds = seconds
         if self.best is check:
-            self.best_params = {name: value.detach().clone() for name, value in self.params.items()}
+            self.best_params = {name: value.detach().clone() for name, value in self.values.items()}
 
     def save(self, store: Checkpoint, identity: str) -> None:
         """Write the run to its checkpoint."""
         tensors = {f"params/{name}": value for name, value in self.params.items()}
+        tensors |= {f"buffers/{name}": value for name, value in self.buffers.items()}
         tensors |= {f"best/{name}": value for name, value in self.best_params.items()}
         for kind, values in self.moments.items():
             tensors |= {f"optimiser/{kind}/{name}": value for name, value in values.items()}
@@ -160,11 +168,18 @@ class RunState:
             self.best_params[name] = torch.empty_like(value).copy_(tensors[f"best/{name}"]).detach()
             for kind, values in self.moments.items():
                 values[name].copy_(tensors[f"optimiser/{kind}/{name}"])
+        for name, value in self.buffers.items():
+            value.copy_(tensors[f"buffers/{name}"])
+            self.best_params[name] = torch.empty_like(value).copy_(tensors[f"best/{name}"])
         return True
 
     def _table(self) -> dict[str, schema.Spec]:
-        """Return what a checkpoint of this run must hold: parameters, the best ones, and moments."""
+        """Return what a checkpoint of this run must hold: parameters, buffers, the best ones, and moments."""
         out: dict[str, schema.Spec] = {}
+        for name, value in self.buffers.items():
+            rule = schema.NOT_NEGATIVE if name.endswith("running_var") else schema.FINITE
+            same = schema.Spec(" ".join(map(str, value.shape)), rule, (value.dtype,))
+            out |= {f"buffers/{name}": same, f"best/{name}": same}
         for name, value in self.params.items():
             same = schema.Spec(" ".join(map(str, value.shape)), schema.FINITE, (value.dtype,))
             out |= {f"params/{name}": same, f"best/{name}": same}

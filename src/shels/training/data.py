@@ -10,6 +10,8 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from shels.config import Augmentation
+from shels.data.augmentation import augmented, drawn
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.training.checkpoints import Checkpoint
@@ -63,6 +65,14 @@ def side_by_side(
     return index.to(device), labels.to(device)
 
 
+def shown(inputs: Tensor, prepare: Preparation, augmentation: Augmentation | None) -> Tensor:
+    """Return what a network is shown of inputs; augmentation: how they are changed, in training alone."""
+    prepared = prepare(inputs)
+    if augmentation is None:
+        return prepared
+    return augmented(prepared, drawn(prepared), augmentation, unit=prepare.mean is None)
+
+
 @dataclass(frozen=True, eq=False)
 class TrialData:
     """What one trial trains on and what it only ever validates on, with the preparation of both.
@@ -92,9 +102,11 @@ class TrialData:
         index = torch.arange(n, len(inputs), device=validation.labels.device)
         return TrialData(inputs, rows, Rows(index, validation.labels), prepare)
 
-    def batch(self, rows: Rows, dtype: torch.dtype = torch.float32) -> Batch:
-        """Return these samples, prepared."""
-        return Batch(self.prepare(self.inputs[rows.places]).to(dtype), rows.labels)
+    def batch(
+        self, rows: Rows, dtype: torch.dtype = torch.float32, augmentation: Augmentation | None = None
+    ) -> Batch:
+        """Return these samples, prepared, and changed at random where that is asked for."""
+        return Batch(shown(self.inputs[rows.places], self.prepare, augmentation).to(dtype), rows.labels)
 
 
 @dataclass(frozen=True, eq=False)

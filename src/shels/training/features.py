@@ -13,7 +13,7 @@ from shels.data.preparation import Preparation
 from shels.kernels import trial_axis
 from shels.model.networks import Network, Views
 from shels.training.checkpoints import Params
-from shels.training.stack import stacked_params
+from shels.training.stack import stacked_buffers, stacked_params
 
 
 @torch.no_grad()
@@ -34,7 +34,8 @@ def views_of(
     modules = [_WithViews(network.eval(), shared) for network in networks]
     size = prepare.evaluation_batch
     if _on_gpu(inputs):
-        params = {f"network.{name}": value for name, value in stacked_params(networks).items()}
+        values = stacked_params(networks) | stacked_buffers(networks)
+        params = {f"network.{name}": value for name, value in values.items()}
         index = pad_sequence([part.to(inputs.device) for part in parts], batch_first=True)
         with torch.cuda.device(inputs.device), trial_axis.stacking(precision):
             chunks = torch.split(index, size, dim=1)

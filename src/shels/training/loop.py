@@ -114,10 +114,10 @@ def training(
     """Train networks of one architecture in place, as many at once as memory allows, reporting on the way.
 
     A trial's path is its own: it depends on its network, data, seed and state, not on its neighbours (what a
-    step draws, by dropout, CutMix or replay of Gaussians, is another draw in another stack). Trials may
-    differ in samples and in classes; `loss` and `after_step` are written for one. One that diverges ends
-    alone, with `Fit.error`. `together`: trials stacked at most; None plans it by memory on a GPU and takes
-    one after another on a CPU. `precision`: what convolutions of stacked trials multiply in.
+    step draws, by augmentation, dropout, CutMix or replay of Gaussians, is another draw in another stack).
+    Trials may differ in samples and in classes; `loss` and `after_step` are written for one. One that
+    diverges ends alone, with `Fit.error`. `together`: trials stacked at most; None plans it by memory on a
+    GPU and takes one after another on a CPU. `precision`: what convolutions of stacked trials multiply in.
 
     Nothing that is set for computing (random state, gradients, precision) holds while the consumer does, and
     a training that is left early leaves the networks as they were.
@@ -126,6 +126,7 @@ def training(
         return []
     device = next(trials[0].network.parameters()).device
     dtype = _checked(precision, device)
+    _require_images(trials, settings)
     objective = Objective(loss, settings, after_step)
     runs = [TrialRun(trial, settings) for trial in _moved(trials)]
     width = together or planned(trials[0].network, trials[0].data, settings)
@@ -165,6 +166,12 @@ def _checked(precision: str, device: torch.device) -> torch.dtype:
     if precision != "float32" and device.type != "cuda":
         raise SettingsError(f'precision "{precision}" needs a GPU; on a CPU use "float32"')
     return PRECISIONS[precision]
+
+
+def _require_images(trials: Sequence[TrialTraining], settings: TrainingSettings) -> None:
+    for shape in {trial.data.prepare.shape for trial in trials}:
+        if settings.augmentation is not None and len(shape) != 3:
+            raise SettingsError(f"augmentation changes images; leave it out for vectors of {shape[0]} values")
 
 
 def _moved(trials: Sequence[TrialTraining]) -> list[TrialTraining]:

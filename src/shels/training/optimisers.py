@@ -160,6 +160,8 @@ def step(
 ) -> None:
     """Move one trial's parameters in place. taken: steps before this one. rate: this step's learning rate."""
     rule, values = rule_of(settings), list(params.values())
+    for value in values if _decoupled(settings) else ():
+        value.mul_(1 - _decoupled(settings) * rate)
     laid = [_laid_out(grad, value) for grad, value in zip(grads, values, strict=True)]  # fused steps trust it
     if (longest := rule.longest(settings)) is not None:
         scale = _shortening([grad.square().sum() for grad in laid], longest)
@@ -167,12 +169,23 @@ def step(
     rule.step(settings, values, laid, [list(kind.values()) for kind in moments.values()], Now(taken, rate))
 
 
+def _decoupled(settings: Optimiser) -> float:
+    """Return what weights lose beside the gradient's step, times the rate."""
+    return settings.decoupled_decay if isinstance(settings, Adam) else 0.0
+
+
+def table_width(settings: Optimiser) -> int:
+    """Return how many numbers tell a step: the rule's two, and the rate itself where weights decay by it."""
+    return 3 if _decoupled(settings) else 2
+
+
 def table(settings: Optimiser, taken: int, rates: Sequence[float], steps: int) -> Tensor:
-    """Return a trial's steps up to the next validation as numbers: (steps, 2), rows of zeros for rest."""
-    out = torch.zeros(steps, 2, dtype=torch.float64)
+    """Return a trial's steps up to the next validation as numbers: (steps, width), rows of zeros for rest."""
+    out = torch.zeros(steps, table_width(settings), dtype=torch.float64)
     count = torch.arange(taken + 1, taken + 1 + len(rates), dtype=torch.float64)
-    columns = rule_of(settings).columns(torch.tensor(rates, dtype=torch.float64), count)
-    out[: len(rates), 0], out[: len(rates), 1] = columns
+    each = torch.tensor(rates, dtype=torch.float64)
+    out[: len(rates), 0], out[: len(rates), 1] = rule_of(settings).columns(each, count)
+    out[: len(rates), 2:] = each[:, None]
     return out
 
 
@@ -180,8 +193,12 @@ def table(settings: Optimiser, taken: int, rates: Sequence[float], steps: int) -
 def stacked_step(
     settings: Optimiser, params: Params, grads: Sequence[Tensor], moments: Moments, now: Tensor
 ) -> None:
-    """Move all trials' parameters (trials, ...) in place. now: (trials, 2), each trial's row of its table."""
+    """Move all trials' parameters (trials, ...) in place. now: (trials, width), rows of their tables."""
     rule = rule_of(settings)
+    if decay := _decoupled(settings):
+        for param in params.values():
+            param.mul_((1 - decay * now[:, 2]).view(-1, *[1] * (param.ndim - 1)))
+        now = now[:, :2].contiguous()  # as the kernels read it
     if (longest := rule.longest(settings)) is not None:
         scale = _shortening([grad.flatten(1).square().sum(dim=1) for grad in grads], longest)
         grads = [grad * scale.view(-1, *[1] * (grad.ndim - 1)) for grad in grads]

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from shels.config import Augmentation
 from shels.errors import SettingsError
 from shels.kernels import trial_axis
+from shels.model.normalisation import counting
 from shels.training import optimisers
 from shels.training.checkpoints import Params, RunState
-from shels.training.data import PADDING, Batch, State, TrialTraining, joined_inputs, side_by_side
+from shels.training.data import PADDING, Batch, State, TrialTraining, joined_inputs, shown, side_by_side
 from shels.training.losses import SURPLUS, AfterStep, Objective, class_scores, validation_sums
 from shels.training.monitoring import Monitoring, right_answers
 from shels.training.trial_run import Losses, Plan, mean_losses
@@ -35,23 +37,26 @@ class Stack:
         self.network = max((trial.network for trial in trials), key=_classes)
         self.device = next(self.network.parameters()).device
         self.params = stacked_params([trial.network for trial in trials])
+        self.buffers = stacked_buffers([trial.network for trial in trials])
         self.moments = optimisers.moments_of(objective.settings.optimiser, self.params)
         self.state = _stacked_state(trials, _classes(self.network))
         self.inputs, self.offsets = joined_inputs([trial.data.inputs for trial in trials], self.device)
         self.monitoring = Monitoring.of(trials, self.device)
-        self.states = [RunState(*self._views(trial)) for trial in range(len(trials))]
+        self.states = [self._run_state(trial) for trial in range(len(trials))]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._held_out: tuple[Tensor, Tensor] | None = None
         self._steps = 0
 
-    def _views(self, trial: int) -> tuple[Params, optimisers.Moments]:
+    def _run_state(self, trial: int) -> RunState:
         """Return one trial's part of the stack, without the rows of the head that are not its own."""
         shapes = {name: value.shape for name, value in self.trials[trial].network.named_parameters()}
 
         def own(values: Params) -> Params:
             return {name: values[name][trial][: shapes[name][0]].detach() for name in shapes}
 
-        return own(self.params), {kind: own(values) for kind, values in self.moments.items()}
+        moments = {kind: own(values) for kind, values in self.moments.items()}
+        buffers = {name: value[trial] for name, value in self.buffers.items()}
+        return RunState(own(self.params), moments, buffers=buffers)
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
@@ -96,7 +101,9 @@ class Stack:
         self.network.eval()
         with self._computing():
             for inputs, labels in parts.batches(dtype):
-                counts += torch.vmap(one)(self.params, inputs, labels, parts.newest, self.state)
+                counts += torch.vmap(one)(
+                    self.params | self.buffers, inputs, labels, parts.newest, self.state
+                )
         self.network.train()
         return counts
 
@@ -113,7 +120,8 @@ class Stack:
             self._allocate(steps)
         index = torch.zeros(len(plans), self._steps, self.settings.batch_size, dtype=torch.int64)
         labels = torch.full_like(index, PADDING)
-        tables = torch.zeros(len(plans), self._steps, 2, dtype=torch.float64)
+        width = optimisers.table_width(self.settings.optimiser)
+        tables = torch.zeros(len(plans), self._steps, width, dtype=torch.float64)
         for trial, plan in enumerate(plans):
             if plan is None:
                 continue
@@ -138,7 +146,8 @@ class Stack:
         shape = (trials, steps, self.settings.batch_size)
         self._index = torch.zeros(shape, dtype=torch.int64, device=self.device)
         self._labels = torch.full_like(self._index, PADDING)
-        self._table = torch.zeros(trials, steps, 2, dtype=dtype, device=self.device)
+        width = optimisers.table_width(self.settings.optimiser)
+        self._table = torch.zeros(trials, steps, width, dtype=dtype, device=self.device)
         self._place = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._total = torch.zeros(trials, dtype=dtype, device=self.device)
 
@@ -166,10 +175,12 @@ class Stack:
         index, labels, now = (table.index_select(1, self._place).squeeze(1) for table in tables)
         names, values = list(self.params), list(self.params.values())
 
-        def one(params: Sequence[Tensor], batch: Batch, state: State) -> Tensor:
-            return self.objective.loss(dict(zip(names, params, strict=True)), batch, state)
+        def one(params: Sequence[Tensor], buffers: Params, batch: Batch, state: State) -> Tensor:
+            with counting(batch.labels != PADDING):
+                return self.objective.loss(dict(zip(names, params, strict=True)) | buffers, batch, state)
 
-        losses = torch.vmap(one, randomness="different")(values, self._batch(index, labels), self.state)
+        batch = self._batch(index, labels, self.settings.augmentation)
+        losses = torch.vmap(one, randomness="different")(values, self.buffers, batch, self.state)
         grads = torch.autograd.grad(losses.sum(), values, materialize_grads=True)
         optimisers.stacked_step(self.settings.optimiser, self.params, grads, self.moments, now)
         active = now[:, 1] > 0
@@ -186,9 +197,9 @@ class Stack:
             old = self.params[name]
             old.copy_(torch.where(active.view(-1, *[1] * (old.ndim - 1)), new, old))
 
-    def _batch(self, index: Tensor, labels: Tensor) -> Batch:
+    def _batch(self, index: Tensor, labels: Tensor, augmentation: Augmentation | None = None) -> Batch:
         """Return the samples at these places of every trial: (trials, n) -> inputs (trials, n, *shape)."""
-        prepared = self.trials[0].data.prepare(self.inputs[index.flatten()])
+        prepared = shown(self.inputs[index.flatten()], self.trials[0].data.prepare, augmentation)
         prepared = prepared.to(next(iter(self.params.values())).dtype)
         return Batch(prepared.reshape(*index.shape, *prepared.shape[1:]), labels)
 
@@ -209,7 +220,7 @@ class Stack:
         size = self.trials[0].data.prepare.evaluation_batch
         for index, labels in zip(*(torch.split(each, size, dim=1) for each in self._held_out), strict=True):
             batch = self._batch(index, labels)
-            sums += torch.vmap(one)(self.params, batch.inputs, batch.labels, self.state)
+            sums += torch.vmap(one)(self.params | self.buffers, batch.inputs, batch.labels, self.state)
         self.network.train()
         return sums
 
@@ -234,6 +245,12 @@ def stacked_params(networks: Sequence[nn.Module]) -> Params:
             value[trial, : len(params[name])] = params[name].detach()
         out[name] = value.detach().requires_grad_()
     return out
+
+
+def stacked_buffers(networks: Sequence[nn.Module]) -> Params:
+    """Return every buffer with a trial axis."""
+    each = [dict(network.named_buffers()) for network in networks]
+    return {name: torch.stack([buffers[name].detach() for buffers in each]) for name in each[0]}
 
 
 def _stacked_state(trials: Sequence[TrialTraining], most: int) -> dict[str, Tensor]:

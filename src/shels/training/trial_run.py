@@ -109,9 +109,19 @@ class TrialRun:
         numbers = range(self.state.step, min(self.state.step + self.check_every, self.steps))
         places = [divmod(number, self.steps_per_epoch) for number in numbers]
         rows = torch.stack([self._order(epoch)[place] for epoch, place in places])
-        rates = [self.settings.optimiser.rate(epoch) for epoch, _ in places]
+        rates = [self._rate(number) for number in numbers]
         seed = derived_seed(self.trial.seed, "round", self.state.step)  # for what a step draws
         return Plan(rows, (rows >= 0).sum(dim=1).tolist(), rates, seed)
+
+    def _rate(self, step: int) -> float:
+        """Return a step's learning rate; a schedule reaches to the last step that there can be."""
+        optimiser, each = self.settings.optimiser, self.steps_per_epoch
+        rate = optimiser.rate(step // each)
+        if (schedule := optimiser.schedule) is None:
+            return rate
+        if schedule.per == "step":
+            return rate * schedule.factor(step, self.steps)
+        return rate * schedule.factor(step // each, -(-self.steps // each))
 
     def _order(self, epoch: int) -> Tensor:
         """Return an epoch's batches: a new order of all samples, drawn from the seed; -1 fills the last."""
@@ -196,7 +206,8 @@ class Single:
     def __init__(self, trial: TrialTraining, objective: Objective) -> None:
         self.trial, self.objective = trial, objective
         params = start_params(trial.network)
-        self.states = [RunState(params, optimisers.moments_of(objective.settings.optimiser, params))]
+        moments = optimisers.moments_of(objective.settings.optimiser, params)
+        self.states = [RunState(params, moments, buffers=start_buffers(trial.network))]
         self.monitoring = Monitoring.of([trial], next(iter(params.values())).device)
 
     def load(self, plans: Sequence[Plan | None]) -> None:
@@ -221,8 +232,9 @@ class Single:
     def _step(self, places: Tensor, rate: float) -> Tensor:
         data, state, (run,) = self.trial.data, self.trial.state, self.states
         dtype = next(iter(run.params.values())).dtype
-        batch = data.batch(Rows(data.training.places[places], data.training.labels[places]), dtype)
-        value = self.objective.loss(run.params, batch, state)
+        rows = Rows(data.training.places[places], data.training.labels[places])
+        batch = data.batch(rows, dtype, self.objective.settings.augmentation)
+        value = self.objective.loss(run.values, batch, state)
         grads = torch.autograd.grad(value, list(run.params.values()), materialize_grads=True)
         optimisers.step(self.objective.settings.optimiser, run.params, grads, run.moments, run.step, rate)
         if self.objective.after_step is not None:
@@ -235,7 +247,7 @@ class Single:
     @torch.no_grad()
     def validate(self) -> None:
         """Compute how the trial stands on its validation data, where it has any."""
-        data, params = self.trial.data, self.states[0].params
+        data, params = self.trial.data, self.states[0].values
         if data.validation is None:
             return
         self.trial.network.eval()
@@ -253,7 +265,7 @@ class Single:
     @torch.no_grad()
     def monitor(self) -> Tensor:
         """Count the right answers on the monitored samples: (1, 2)."""
-        parts, params, network = self.monitoring, self.states[0].params, self.trial.network
+        parts, params, network = self.monitoring, self.states[0].values, self.trial.network
         counts = torch.zeros(1, 2, dtype=torch.int64, device=parts.newest.device)
         network.eval()
         for inputs, labels in parts.batches(next(iter(params.values())).dtype):
@@ -283,3 +295,8 @@ def start_params(network: nn.Module) -> Params:
         layout = torch.channels_last if value.ndim == 4 else torch.contiguous_format
         params[name] = value.detach().clone(memory_format=layout).requires_grad_()
     return params
+
+
+def start_buffers(network: nn.Module) -> Params:
+    """Return copies of a network's buffers: what it learns without a gradient."""
+    return {name: value.detach().clone() for name, value in network.named_buffers()}

@@ -129,9 +129,11 @@ class AgsClMethod(TrainedMethod):
 
     settings: AgsCl
     stores = "statistics"
+    normalised = False
 
     def initial(self, network: Network, training: TrainingSettings) -> Objective:
         """Return cross-entropy, with the sparsity of all nodes in proximal steps."""
+        self.require_layers(network)
         plain = replace(training, alpha=0.0)
         steps = sparse_steps(network, self.settings.mu, training.optimiser.learning_rate)
         return Objective(shels_loss(network, plain), plain, steps)

@@ -168,6 +168,7 @@ class EwcMethod(TrainedMethod):
 
     settings: Ewc
     stores = "statistics"
+    normalised = False
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the Fisher diagonal of what the network was just trained on."""

@@ -50,6 +50,7 @@ class LwfMethod(TrainedMethod):
 
     settings: Lwf
     stores = "nothing"
+    normalised = False
 
     def objective(self, new: NewClass, network: Network) -> tuple[Objective, State]:
         """Return the loss in which the network as it is now teaches, and the teacher's weights."""

@@ -86,6 +86,7 @@ class PenaltyMethod(TrainedMethod):
 
     settings: Penalty
     stores = "statistics"
+    normalised = False
     names_by_products = True
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:

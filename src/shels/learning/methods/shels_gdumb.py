@@ -26,6 +26,7 @@ class ShelsGdumbMethod(TrainedMethod):
 
     settings: ShelsGdumb
     stores = "old data"
+    normalised = False
 
     def remember(self, network: Network, samples: Samples, prepare: Preparation) -> Memory:
         """Return the balanced memory, and the activations of all samples, in it or not."""
