@@ -214,7 +214,7 @@ class Model:
 
 def network_table(network: Network) -> dict[str, Spec]:
     """Return what the network's file must hold, from the network that model.json describes."""
-    rules = {"running_var": schema.NOT_NEGATIVE, "sd": schema.POSITIVE}
+    rules = {"running_var": schema.NOT_NEGATIVE, "sd": schema.POSITIVE, "spread": schema.POSITIVE}
     return {
         name: Spec(
             " ".join(map(str, value.shape)), rules.get(name.rsplit(".", 1)[-1], schema.FINITE), (value.dtype,)

@@ -43,11 +43,14 @@ class Origin:
 class Backbone(nn.Module):
     """Makes features of images: (n, 1 or 3, height, width), values 0-1 -> (n, features).
 
-    tuned: the share of its weights, counted from the last, that training may change.
+    tuned: the share of its weights, counted from the last, that training may change. centre, spread: what
+    features are taken off and divided by, (features,); as they are, unless that is set.
     """
 
     mean: Tensor
     sd: Tensor
+    centre: Tensor
+    spread: Tensor
 
     def __init__(self, module: nn.Module, origin: Origin, features: int, tuned: float) -> None:
         super().__init__()
@@ -55,6 +58,8 @@ class Backbone(nn.Module):
         self.origin, self.features, self.tuned = origin, features, tuned
         self.register_buffer("mean", torch.tensor(origin.mean).view(-1, 1, 1))
         self.register_buffer("sd", torch.tensor(origin.sd).view(-1, 1, 1))
+        self.register_buffer("centre", torch.zeros(features))
+        self.register_buffer("spread", torch.ones(features))
         _fix(self.module, tuned)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -62,7 +67,8 @@ class Backbone(nn.Module):
         colours = inputs.expand(-1, len(self.mean), -1, -1)
         shown = ((colours - self.mean) / self.sd).contiguous(memory_format=torch.channels_last)
         found: Tensor = self.module(shown)
-        return found.mean(dim=(2, 3)) if found.ndim == 4 else found.flatten(1)
+        features = found.mean(dim=(2, 3)) if found.ndim == 4 else found.flatten(1)
+        return (features - self.centre) / self.spread
 
     def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of a batch's features, or raise ValueError where it is none of images."""

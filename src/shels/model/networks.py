@@ -120,15 +120,20 @@ class Network(nn.Module):
         return first if isinstance(first, Backbone) else None
 
 
-def build(settings: NetworkSettings, shape: Shape, classes: int, seed: int) -> Network:
+def build(
+    settings: NetworkSettings, shape: Shape, classes: int, seed: int, own: nn.Module | None = None
+) -> Network:
     """Return a fresh network for inputs of `shape`, Xavier-initialised from the seed, biases zero.
+
+    own: a module of one's own in place of the settings' backbone.
 
     >>> network = build(NetworkSettings("vectors"), shape=(10,), classes=3, seed=0)
     >>> network(torch.zeros(5, 10)).shape
     torch.Size([5, 3])
     """
     if settings.backbone is not None:
-        return on_backbone(open_backbone(settings.backbone, frozen=settings.frozen), settings, classes, seed)
+        backbone = open_backbone(own or settings.backbone, frozen=settings.frozen)
+        return on_backbone(backbone, settings, classes, seed)
     name = automatic(shape) if settings.architecture == "auto" else settings.architecture
     if name not in ARCHITECTURES:
         raise SettingsError(unknown_name("architecture", name, ["auto", *ARCHITECTURES]))
@@ -154,6 +159,17 @@ def on_backbone(backbone: Backbone, settings: NetworkSettings, classes: int, see
     body = nn.Sequential(backbone, *added)
     shape = (len(backbone.origin.mean), backbone.origin.size, backbone.origin.size)
     return attach_head(body, shape, settings.head, classes, seed, settings.scale)
+
+
+def behind(backbone: Backbone, network: Network, centre: Tensor | None, spread: Tensor | None) -> Network:
+    """Return a network of vectors, which were a backbone's features, behind that backbone.
+
+    centre, spread: what those vectors were taken off and divided by, (features,).
+    """
+    if centre is not None and spread is not None:
+        backbone.centre.copy_(centre)
+        backbone.spread.copy_(spread)
+    return Network(nn.Sequential(backbone, *network.body), network.head).eval()
 
 
 # Torchvision's names for VGG16's linear layers; its convolutions are called features.N there, N here.
