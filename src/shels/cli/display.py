@@ -197,9 +197,8 @@ class TrainingBar(Shown):
             if self._lines and self._tenth != before:
                 say(f"step {progress.step}/{progress.steps}, validation accuracy {percent(accuracy)}")
 
-
     def _show_stage(self, progress: training.Progress) -> None:
-        """Show work before or after the training's steps; `steps` of it are counted where there are several."""
+        """Show work before or after the training's steps, counted where it has several."""
         counted = progress.step < progress.steps
         step = f"{progress.step}/{progress.steps}" if counted else ""
         total = progress.steps if counted else None

@@ -66,5 +66,6 @@ def _asked_for(name: str, backbone: str, architecture: str | None, *, frozen: bo
         raise SettingsError(f'a backbone goes with the presets "default" and "photos", not with {name!r}')
     if backbone != OWN:
         check_name(backbone)
+    frozen = frozen or backbone.lower().endswith(".onnx")  # no gradient goes through an ONNX file
     faster = "" if frozen else "--frozen leaves the backbone as it is"
     return Choice(with_backbone(backbone, frozen=frozen), faster=faster)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import warnings
 from collections.abc import Callable, Mapping
@@ -46,11 +47,14 @@ def open_backbone(backbone: str | nn.Module, *, frozen: bool = False) -> Backbon
     if isinstance(backbone, nn.Module):
         name = OWN
         mean, sd = getattr(backbone, "normalisation", _IMAGENET)
-        opened = Opened(backbone, "", tuple(mean), tuple(sd), int(getattr(backbone, "image_size", 224)))
+        opened = Opened(
+            copy.deepcopy(backbone), "", tuple(mean), tuple(sd), int(getattr(backbone, "image_size", 224))
+        )
     else:
         name = backbone
         opened = _library(name).opened(name.partition("/")[2])
     cannot = isinstance(opened.module, OnnxModule) or not list(opened.module.parameters())
+    name = Path(name).name if isinstance(opened.module, OnnxModule) else name
     origin = Origin(name, digest(opened.module), opened.licence, opened.mean, opened.sd, opened.size)
     return Backbone(opened.module, origin, _width(opened), 0.0 if frozen or cannot else TUNED)
 
@@ -104,8 +108,9 @@ class _Library(NamedTuple):
 def _library(name: str) -> _Library:
     if name.lower().endswith(".onnx"):
         return LIBRARIES["file.onnx"]._replace(opened=lambda _: _open_onnx(Path(name)))
-    key = name if name == LITE0 else f"{name.partition('/')[0]}/MODEL"
-    if key not in LIBRARIES or name.endswith("/"):
+    library, _, model = name.partition("/")
+    key = f"{library}/MODEL" if model else name
+    if key not in LIBRARIES or key.endswith(".onnx"):
         raise SettingsError(unknown_name("backbone", name, LIBRARIES))
     return LIBRARIES[key]
 
