@@ -29,14 +29,13 @@ def samples_of(x: Any, y: Any, side: int | None = None) -> Samples | None:
     """
     column = _column(x)
     if column is not None:
-        return _from_column(column, y, side)
+        return _from_column(column, _labels(x) if y is None else y, side)
     kind = _kind(x)
-    if kind is None or (kind is _from_frame and (y is not None or _frame_columns(x).label is None)):
+    if kind is None:
         return None
     if y is not None:
         raise SettingsError(f"a {_called(x)} brings its own labels: call fit without y")
-    samples: Samples = kind(x, side)
-    return samples
+    return kind(x, side)
 
 
 def inputs_of(x: Any, size: int | None, channels: str | None, side: int | None = None) -> Tensor | None:
@@ -49,7 +48,7 @@ def inputs_of(x: Any, size: int | None, channels: str | None, side: int | None =
     if is_hugging_face(x):
         image, _ = _hugging_face_columns(x)
         return from_torch_dataset(_Rows(x, image, None), side=side).inputs
-    column = _column(x[_frame_columns(x).path]) if _is_frame(x) and _frame_columns(x).path else _column(x)
+    column = _column(x)
     if column is None:
         return None
     with reading.file_reading(strict=True):
@@ -64,9 +63,7 @@ def _kind(x: Any) -> Callable[[Any, int | None], Samples] | None:
         return lambda data, side: sources.load(data, size=side).train
     if isinstance(x, Dataset | IterableDataset):
         return lambda data, side: from_torch_dataset(data, side=side)
-    if is_hugging_face(x):
-        return from_hugging_face
-    return _from_frame if _is_frame(x) and _frame_columns(x).path else None
+    return from_hugging_face if is_hugging_face(x) else None
 
 
 def _called(x: Any) -> str:
@@ -74,13 +71,25 @@ def _called(x: Any) -> str:
 
 
 def _column(x: Any) -> list[Any] | None:
-    """Return the values of a list or a column of paths or images; None where it holds anything else."""
-    named = isinstance(x, list | tuple) or (getattr(x, "ndim", None) == 1 and not isinstance(x, Tensor))
-    if not named or not len(x):
+    """Return the values of a list or a column of paths or images; None where it holds anything else.
+
+    Of a frame, its column of that name.
+    """
+    if hasattr(x, "columns") and hasattr(x, "iloc"):
+        name = path_lists.columns_of([str(name) for name in x.columns]).path
+        return None if name is None else _column(x[name])
+    one_each = isinstance(x, list | tuple) or (getattr(x, "ndim", None) == 1 and not isinstance(x, Tensor))
+    if not one_each or not len(x):
         return None
-    first = x[0] if isinstance(x, list | tuple | np.ndarray) else x.iloc[0] if hasattr(x, "iloc") else None
+    first = x.iloc[0] if hasattr(x, "iloc") else x[0]
     image = hasattr(first, "convert") or (isinstance(first, np.ndarray | Tensor) and first.ndim in (2, 3))
     return list(x) if image or _is_path(first) else None
+
+
+def _labels(x: Any) -> Any:
+    """Return the column of labels of a frame; None where there is none."""
+    columns = path_lists.columns_of([str(name) for name in getattr(x, "columns", ())])
+    return None if columns.label is None else x[columns.label]
 
 
 def _from_column(column: list[Any], y: Any, side: int | None) -> Samples:
@@ -109,28 +118,9 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, str | os.PathLike)
 
 
-def _is_frame(x: Any) -> bool:
-    return hasattr(x, "columns") and hasattr(x, "iloc")
-
-
-def _frame_columns(frame: Any) -> path_lists.Columns:
-    return path_lists.columns_of([str(name) for name in frame.columns])
-
-
-def _from_frame(frame: Any, side: int | None) -> Samples:
-    columns = _frame_columns(frame)
-    column = _column(frame[columns.path])
-    if column is None:
-        raise DataError(f"the column {columns.path!r} must hold paths of images, or images")
-    return _from_column(column, frame[columns.label], side)
-
-
 def is_hugging_face(data: Any) -> bool:
-    """Tell whether this is a `datasets.Dataset`, by what it has; the package need not be there.
-
-    Its columns have names and features, and an item is a row by column names.
-    """
-    return hasattr(data, "features") and hasattr(data, "column_names")
+    """Tell whether this is a `datasets.Dataset`, or several by name; the package need not be there."""
+    return hasattr(data, "column_names") and (hasattr(data, "features") or isinstance(data, Mapping))
 
 
 def from_hugging_face(data: Any, side: int | None = None) -> Samples:
@@ -215,6 +205,7 @@ class _Gathered:
         self._resized = False
 
     def add(self, image: Tensor) -> None:
+        """Put one more image to those that came."""
         first = self.found[0] if self.found else image
         if (image.ndim, image.dtype, image.shape[0]) != (first.ndim, first.dtype, first.shape[0]):
             self._refuse(image, first)

@@ -99,14 +99,19 @@ def read_pixels(source: Source, name: object, channels: str, side: int | None) -
 def read_header(source: Source, name: object = None) -> Header:
     """Return the size and kind of an image, upright; an error calls it `name`, by default its path."""
     with _opened(source, name or source) as image:
-        width, height = image.size
-        late = (
-            image.format == "PNG" and max(width, height) > DEFAULT_SIDE
-        )  # looking behind its pixels is slow
-        known = "exif" in image.info or not late
-        if width != height and known and _orientation(image) >= 5:
-            width, height = height, width
-        return Header(width, height, is_grey(image))
+        return Header(*_upright_size(image), is_grey(image))
+
+
+def _upright_size(image: Image) -> tuple[int, int]:
+    """Return the width and height; small images, whose sizes are compared, are decoded to be sure of them."""
+    width, height = image.size
+    if width == height:
+        return width, height
+    if max(width, height) <= DEFAULT_SIDE:
+        image.load()
+        return upright(image).size
+    turned = "exif" in image.info and _orientation(image) >= 5
+    return (height, width) if turned else (width, height)
 
 
 def decode(source: Source, name: object, side: int | None = None) -> Image:
