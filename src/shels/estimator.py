@@ -20,7 +20,8 @@ from shels import runtime
 from shels.config import AcceptShare, Settings, overridden
 from shels.config.presets import preset
 from shels.data.arrays import from_arrays, images_or_vectors
-from shels.data.own import from_torch_dataset
+from shels.data.datasets import inputs_of, samples_of
+from shels.data.inputs import form
 from shels.data.samples import Samples
 from shels.errors import SettingsError
 from shels.learner.choosing import chosen
@@ -94,7 +95,12 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         self.settings = settings
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
-        """Learn the classes of y. X: images (n, h, w[, c]), vectors (n, d), or a torch Dataset without y."""
+        """Learn the classes of y.
+
+        X: images (n, h, w[, c]), vectors (n, d), or a list or column of paths or images of any size.
+        Without y: a torch or Hugging Face data set, a pandas frame with columns such as path and label, or
+        the path of a folder of class folders, a zip of such, a CSV of paths and labels, or an .npz file.
+        """
         self._check()
         samples = self._samples(X, y)
         settings = self._settings(samples)
@@ -203,10 +209,8 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
     def _samples(self, X: Any, y: Any) -> Samples:  # noqa: N803
         if isinstance(X, torch.utils.data.DataLoader):
             raise SettingsError("a DataLoader gives batches; pass its data set: fit(loader.dataset)")
-        if isinstance(X, torch.utils.data.Dataset):
-            if y is not None:
-                raise SettingsError("a torch Dataset brings its own labels: call fit(dataset) without y")
-            samples = from_torch_dataset(X, side=self.image_size)
+        samples = samples_of(X, y, self.image_size)
+        if samples is not None:
             self.n_features_in_ = samples.inputs.shape[-1]
             return samples
         if _is_table(X):
@@ -220,9 +224,11 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
 
     def _inputs(self, X: Any) -> Tensor:  # noqa: N803
         self._learner()
-        if isinstance(X, torch.utils.data.Dataset):
-            return from_torch_dataset(X, side=self.learner_.preparation.shape[-1]).inputs
-        if _is_table(X) and len(self.learner_.preparation.shape) == 1:
+        preparation = self.learner_.preparation
+        inputs = inputs_of(X, *form(preparation), side=preparation.shape[-1])
+        if inputs is not None:
+            return inputs
+        if _is_table(X) and len(preparation.shape) == 1:
             X = validate_data(self, X, dtype="numeric", reset=False)  # noqa: N806
         return images_or_vectors(X, "X")
 

@@ -243,7 +243,8 @@ def test_detect_rows_agree_in_json_csv_and_file(model, pictures, tmp_path):
     assert shels("detect", model, pictures, "--csv", tmp_path / "v.csv").exit_code == 0
     assert list(csv.DictReader(io.StringIO((tmp_path / "v.csv").read_text()))) == printed
     for row, line in zip(document["rows"], printed, strict=True):
-        assert list(line) == ["source", "verdict", "predicted", "score", "threshold", "p_value", "novel"]
+        columns = ["source", "verdict", "predicted", "score", "threshold", "p_value", "novel", "reason"]
+        assert list(line) == columns
         assert line["verdict"] == str(row["verdict"])
         assert row["novel"] == (row["score"] <= row["threshold"])
         assert row["verdict"] == ("novel" if row["novel"] else row["predicted"])
@@ -367,7 +368,8 @@ def test_a_value_outside_its_rule_is_wrong_usage(extra, said, tmp_path):
 def test_missing_and_damaged_inputs_are_named(model, pictures, tmp_path):
     bad = tmp_path / "bad [red].png"
     bad.write_bytes(b"\x89PNG\r\n\x1a\n")
-    assert str(bad) in fails(1, "detect", model, pictures, bad)
+    assert str(bad) in fails(1, "detect", model, bad)
+    assert str(bad) in fails(1, "detect", model, pictures, bad, "--strict")
     assert "absent.png" in fails(1, "detect", model, tmp_path / "absent.png")
     assert "no-model" in fails(1, "detect", tmp_path / "no-model", bad)
     assert "did you mean 'digits'?" in fails(1, "evaluate", model, "digts")

@@ -119,9 +119,9 @@ def test_neither_a_name_nor_a_path_says_both(tmp_path):
 
 
 def test_a_file_of_another_kind_and_a_form_for_vectors_are_refused(tmp_path):
-    (tmp_path / "a.csv").write_text("1,2")
-    with pytest.raises(DataError, match=r"a\.csv is neither an \.npz file nor a folder"):
-        sources.load(tmp_path / "a.csv")
+    (tmp_path / "a.txt").write_text("1,2")
+    with pytest.raises(DataError, match=r"a\.txt is neither a folder nor a \.zip, \.csv or \.npz file"):
+        sources.load(tmp_path / "a.txt")
     np.savez(tmp_path / "v.npz", x=np.zeros((2, 3)), y=[0, 1])
     with pytest.raises(SettingsError, match="these are vectors"):
         sources.load(tmp_path / "v.npz", size=8)

@@ -11,6 +11,7 @@ import typer
 from shels.cli import options
 from shels.cli.display import TrainingBar, listed, print_facts, print_result, say
 from shels.cli.options import argument, option
+from shels.cli.reading import FileReading
 
 if TYPE_CHECKING:
     from shels.learner.learner import Learner
@@ -26,10 +27,11 @@ def accommodate(
     model: options.Model,
     images: Annotated[
         list[Path],
-        argument("IMAGES", "Image files, folders (all images below), or .npz files with x; 5 or more."),
+        argument("IMAGES", "Image files, folders (all below), .zip, .csv, or .npz files with x; 5 or more."),
     ],
     name: Annotated[str, option("--name", "What the new class is called.", "CLASS")],
     device: options.Device = "auto",
+    strict: options.Strict = False,
     as_json: options.Json = False,
 ) -> None:
     """Teach a model one class more; no old image is needed.
@@ -43,13 +45,18 @@ def accommodate(
 
     home = Home(model)
     try:
-        with TrainingBar("learning", quiet=as_json) as bar:
+        with (
+            TrainingBar("learning", quiet=as_json) as bar,
+            FileReading(strict=strict, quiet=as_json, each=bar.show_reading) as files,
+        ):
             taught = bar.follow(teaching(home, images, name, device))
     except KeyboardInterrupt:
         safe = f"version {home.version} is in use, and whole" if home.exists else "the model is as it was"
         say(f"interrupted: {safe}")
         raise typer.Exit(1) from None
-    print_result(_result(model, taught.learner, taught.version), _show, as_json=as_json)
+    files.show_table()
+    result = _result(model, taught.learner, taught.version) | {"files": files.result()}
+    print_result(result, _show, as_json=as_json)
 
 
 def _result(model: Path, learner: Learner, version: int) -> dict[str, Any]:

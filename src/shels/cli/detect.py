@@ -13,6 +13,7 @@ import typer
 from shels.cli import options
 from shels.cli.display import print_json, results, table
 from shels.cli.options import argument, option
+from shels.cli.reading import FileReading
 from shels.errors import SettingsError
 
 EXAMPLES = """shels detect m photo.png
@@ -20,42 +21,51 @@ shels detect m photos/ --only-novel
 shels detect m photos/ --csv verdicts.csv
 shels detect m new.npz --json"""
 
-_COLUMNS = ("source", "verdict", "predicted", "score", "threshold", "p_value", "novel")
+_COLUMNS = ("source", "verdict", "predicted", "score", "threshold", "p_value", "novel", "reason")
 
 
 def detect(
     model: options.Model,
     inputs: Annotated[
         list[Path],
-        argument("INPUT", "Image files, folders (all images below), or .npz files with x or x_test."),
+        argument(
+            "INPUT",
+            "Image files, folders (all images below), .zip, .csv with paths, or .npz files with x or x_test.",
+        ),
     ],
     only_novel: Annotated[bool, option("--only-novel", "List only what is novel.")] = False,
     csv_file: Annotated[
         str | None, option("--csv", "Write the list as CSV; - for standard output.", "FILE")
     ] = None,
     device: options.Device = "auto",
+    strict: options.Strict = False,
     as_json: options.Json = False,
 ) -> None:
     """Tell the class of each image, or that it is novel.
 
     A sample is novel if its score does not exceed the threshold of the class
     that it is most like. Its p-value says how often known samples of that class
-    score as low; small means novel.
+    score as low; small means novel. A file that cannot be read has the verdict
+    "unreadable" and a reason; where no file can be read, that is an error.
     """
     if csv_file == "-" and as_json:
         raise SettingsError("--csv - and --json both want standard output; give one of them")
     from shels.learner.assessment import file_verdicts  # noqa: PLC0415
     from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
-    rows = [asdict(each) for each in file_verdicts(load_learner(model, device), inputs)]
+    learner = load_learner(model, device)
+    with FileReading(strict=strict, quiet=as_json):
+        rows = [asdict(each) for each in file_verdicts(learner, inputs)]
     shown = [row for row in rows if row["novel"] or not only_novel]
     if csv_file is not None:
         _write_csv(shown, csv_file)
-    novel = sum(row["novel"] for row in rows)
+    unreadable = sum(row["novel"] is None for row in rows)
+    counts = {"samples": len(rows) - unreadable, "novel": sum(row["novel"] is True for row in rows)}
+    counts["unreadable"] = unreadable
     if as_json:
-        print_json({"model": str(model), "samples": len(rows), "novel": novel, "rows": shown})
+        print_json({"model": str(model), **counts, "rows": shown})
     elif csv_file != "-":
-        _show(shown, len(rows), novel, csv_file)
+        _show(shown, counts, csv_file)
 
 
 def _write_csv(rows: list[dict[str, Any]], target: str) -> None:
@@ -71,16 +81,22 @@ def _write_csv(rows: list[dict[str, Any]], target: str) -> None:
     write_whole(Path(target), text.getvalue())
 
 
-def _show(rows: list[dict[str, Any]], samples: int, novel: int, csv_file: str | None) -> None:
+def _show(rows: list[dict[str, Any]], counts: dict[str, int], csv_file: str | None) -> None:
     console = results()
     room = max(console.height - 8, 5) if console.is_terminal else len(rows)
     if rows:
         words, numbers = _COLUMNS[:3], _COLUMNS[3:6]
-        cells = [
-            (*(row[name] for name in words), *(f"{row[name]:.3f}" for name in numbers)) for row in rows[:room]
-        ]
-        console.print(table(*words, *numbers, rows=cells, numbers=numbers))
+        reasons = _COLUMNS[7:] if any(row["reason"] for row in rows) else ()
+        shown = (*words, *numbers, *reasons)
+        cells = [[_cell(row[name]) for name in shown] for row in rows[:room]]
+        console.print(table(*shown, rows=cells, numbers=numbers))
     if len(rows) > room:
         typer.echo(f"… and {len(rows) - room} more; --csv FILE keeps them all")
     kept = f"; the list is in {csv_file}" if csv_file is not None else ""
-    typer.echo(f"{samples} sample{'s' * (samples != 1)}, {novel} novel{kept}")
+    unreadable = f", {counts['unreadable']} unreadable" * bool(counts["unreadable"])
+    samples = f"{counts['samples']} sample{'s' * (counts['samples'] != 1)}"
+    typer.echo(f"{samples}, {counts['novel']} novel{unreadable}{kept}")
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)

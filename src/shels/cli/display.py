@@ -20,6 +20,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from shels import training
+    from shels.data.reading import ReadProgress
 
 Value = TypeVar("Value")
 Document: TypeAlias = dict[str, Any]
@@ -180,6 +181,12 @@ class TrainingBar(Shown):
         from shels.runtime import finished  # noqa: PLC0415
 
         return finished(work, each=self._show)
+
+    def show_reading(self, progress: ReadProgress) -> None:
+        """Show how many files have been read, before a training."""
+        files = f"{progress.done}/{progress.total} files"
+        self._bar.update(self._task, description=progress.stage, step=files)
+        self._bar.update(self._task, completed=progress.done, total=progress.total)
 
     def _show(self, progress: training.Progress) -> None:
         if progress.resumed:

@@ -11,6 +11,7 @@ import typer
 from shels.cli import options
 from shels.cli.display import percent, print_result, print_table
 from shels.cli.options import option
+from shels.cli.reading import FileReading
 from shels.errors import SettingsError
 
 EXAMPLES = """shels evaluate m digits
@@ -44,6 +45,7 @@ def evaluate(
     data_dir: options.DataDir = None,
     report: Annotated[Path | None, option("--report", "Write a page with figures, too.", "FILE.html")] = None,
     device: options.Device = "auto",
+    strict: options.Strict = False,
     as_json: options.Json = False,
 ) -> None:
     """Measure a model on data with known and novel classes.
@@ -57,7 +59,9 @@ def evaluate(
     from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
     learner = load_learner(model, device)
-    found = assess(learner, data, data_dir=data_dir, novel_data=novel_data, part=part)
+    with FileReading(strict=strict, quiet=as_json) as files:
+        found = assess(learner, data, data_dir=data_dir, novel_data=novel_data, part=part)
+    files.show_table()
     if report is not None:
         from shels.report import detection  # noqa: PLC0415
 
@@ -77,6 +81,7 @@ def evaluate(
         "metrics": {name: value for name, value in found.measures.items() if name not in _BY_CLASS},
         **{name: found.measures.get(name, {}) for name in _BY_CLASS},
         "report": None if report is None else str(report),
+        "files": files.result(),
     }
     print_result(result, partial(_show, asked_for_part=part is not None), as_json=as_json)
 

@@ -35,8 +35,10 @@ DataDir = Annotated[
 Device = Annotated[str, option("--device", "auto (a GPU where there is one), cpu or cuda.", "NAME")]
 Json = Annotated[bool, option("--json", "Print one JSON document and nothing else.")]
 Seed = Annotated[int, option("--seed", "Number that every random draw comes from.", "N")]
+Strict = Annotated[bool, option("--strict", "Stop at the first file that cannot be read.")]
 Data = Annotated[
-    str, argument("DATA", "A named set (see shels data), an .npz file, or a folder of class folders.")
+    str,
+    argument("DATA", "A named set (see shels data), a folder of class folders, a .zip, .csv or .npz file."),
 ]
 Model = Annotated[Path, argument("MODEL", "Directory that shels train has written.")]
 

@@ -16,6 +16,7 @@ from shels.agent.events import Event, kind_of
 from shels.cli import options
 from shels.cli.display import StreamDisplay, listed, percent, print_facts, print_result, say, share_bar
 from shels.cli.options import argument, option
+from shels.cli.reading import FileReading
 from shels.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def run(  # noqa: PLR0913 - a parameter for each option
     seed: options.Seed = 0,
     device: options.Device = "auto",
     data_dir: options.DataDir = None,
+    strict: options.Strict = False,
     as_json: options.Json = False,
     protocol: Annotated[
         str | None, _sets("--protocol", "How new classes come; default: paper.", "paper|mixed")
@@ -88,12 +90,15 @@ def run(  # noqa: PLR0913 - a parameter for each option
     settings = AgentSettings(rule, ProposalSettings(several=not one_class, drift=not no_drift))
     display = StreamDisplay(f"{model} on {stream}", quiet=as_json)
     pair = (learner, detector)
-    with opened_run(model, spec, settings, pair, data_dir=data_dir, device=device, again=again) as opened:
+    with (
+        FileReading(strict=strict, quiet=as_json) as files,
+        opened_run(model, spec, settings, pair, data_dir=data_dir, device=device, again=again) as opened,
+    ):
         if opened.refitted:
             say(f"note: refitted on the model's network, as version {opened.home.version}")
         with display:
-            result = Watch(opened, display).watch(confirm=confirm)
-    print_result(result, _show, as_json=as_json)
+            result = Watch(opened, display, files).watch(confirm=confirm)
+    print_result(result | {"files": files.result()}, _show, as_json=as_json)
 
 
 def _rule(probability: float | None, share: float | None) -> AlarmRule:
@@ -110,9 +115,10 @@ def _rule(probability: float | None, share: float | None) -> AlarmRule:
 class Watch:
     """A run over a stream, shown as it goes."""
 
-    def __init__(self, run: StreamRun, display: StreamDisplay) -> None:
+    def __init__(self, run: StreamRun, display: StreamDisplay, files: FileReading) -> None:
         self.run = run
         self.display = display
+        self.files = files
 
     def watch(self, *, confirm: bool) -> dict[str, Any]:
         """Take the agent through the batches that are not done yet, and return what happened."""
@@ -125,6 +131,7 @@ class Watch:
                     person = Person(run.agent, self.display, Path(folder), run.truth)
                     run.agent.confirm, run.agent.supplier = person.confirm, person.supply
                 for batch in run.remaining():
+                    self.files.say_new()
                     if run.summary.skipped == run.summary.batches:
                         if run.summary.skipped:
                             self.display.line(f"going on after {run.summary.skipped} batches that are done")
@@ -175,6 +182,8 @@ def _show(result: dict[str, Any]) -> None:
     lines = {"method": result["method"], "batches": f"{result['batches']}{skipped}"}
     lines["alarms"] = str(result["alarms"])
     lines["taken in"] = listed(each["name"] for each in result["taken_in"]) or "nothing"
+    if result["files"] and result["files"]["left_out"]:
+        lines["left out"] = f"{len(result['files']['left_out'])} files that cannot be read"
     for kind in ("declined", "drift", "undecided"):
         if result[kind]:
             lines[kind] = f"{len(result[kind])}; the last: {result[kind][-1]['reason']}"

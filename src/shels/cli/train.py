@@ -13,6 +13,7 @@ import typer
 from shels.cli import options
 from shels.cli.display import TrainingBar, listed, percent, print_facts, print_result, say
 from shels.cli.options import option
+from shels.cli.reading import FileReading, in_words
 from shels.config import AcceptShare, MeanMinusSd, ThresholdRule, overridden
 from shels.config.presets import preset as named_preset
 from shels.errors import SettingsError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """shels train digits --known 0,1,2,3,4 --out m
 shels train photos/ --size 64 --out m
+shels train labels.csv --out m
 shels train data.npz --steps 500 --device cpu --out m
 shels train mnist --preset paper --authors-order 0 --out m
 shels train digits --learner slda --detector knn --out m
@@ -87,6 +89,7 @@ def train(  # noqa: PLR0913 - a parameter for each option
     seed: options.Seed = 0,
     device: options.Device = "auto",
     force: Force = False,
+    strict: options.Strict = False,
     as_json: options.Json = False,
     known: Known = None,
     novel: Novel = None,
@@ -143,9 +146,11 @@ def train(  # noqa: PLR0913 - a parameter for each option
     target = TrainingDirectory(out, force=force)
     target.check()
     where, choice = runtime.device(device), ClassChoice(*chosen, known_count, authors_order)
-    samples, left_out = load_known(data, data_dir, settings.network, choice, channels=channels, seed=seed)
+    with FileReading(strict=strict, quiet=as_json) as files:
+        samples, left_out = load_known(data, data_dir, settings.network, choice, channels=channels, seed=seed)
+    files.show_table()
     trained = _train(target, target.training(samples, settings, seed=seed, device=where), quiet=as_json)
-    result = _result(trained, target, data, left_out)
+    result = _result(trained, target, data, left_out) | {"files": files.result()}
     print_result(result, partial(_show, data_dir=data_dir), as_json=as_json)
 
 
@@ -203,7 +208,8 @@ def _result(
 def _show(result: dict[str, Any], data_dir: Path | None) -> None:
     early = ", stopped early" if result["stopped_early"] else ""
     where = [] if data_dir is None else ["--data-dir", str(data_dir)]
-    facts = {"classes": listed(result["classes"])}
+    facts = {"files": in_words(result["files"])} if result["files"] else {}
+    facts |= {"classes": listed(result["classes"])}
     if result["novel_classes"]:
         facts["kept out"] = listed(result["novel_classes"])
     facts |= {

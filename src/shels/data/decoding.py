@@ -4,18 +4,48 @@ from __future__ import annotations
 
 import gzip
 import stat
+import threading
 import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from shels.errors import DataError, ShelsError
 from shels.files import require_regular
 
 MOST_BYTES = 2**30
 """What a file of an official set may unpack to; the largest has a fifth of it. More is an archive bomb."""
+
+
+class _Quiet:
+    """No warnings while any thread is inside: the filters belong to all, and the last one out restores them.
+
+    `warnings.catch_warnings` in each thread would put back what another had set, in any order.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = warnings.catch_warnings()
+                self._before.__enter__()
+                warnings.simplefilter("ignore")
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._before.__exit__(None, None, None)
+
+
+_QUIET = _Quiet()
 
 
 @contextmanager
@@ -33,8 +63,7 @@ def decoding(name: object, fault: str, advice: str = "fetch it again") -> Iterat
     try:
         if isinstance(name, Path):
             require_regular(name, DataError)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _QUIET:
             yield
     except ShelsError:
         raise

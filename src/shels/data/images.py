@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shels.data.decoding import decoding
+from shels.data.decoding import decoding, kind_of
 from shels.data.samples import Samples
-from shels.errors import DataError, MissingDataError, SettingsError, unknown_name
+from shels.errors import DataError, MissingDataError, MissingExtraError, SettingsError, unknown_name
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SUFFIXES = frozenset([".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".webp", ".tif", ".tiff"])
+Source: TypeAlias = Path | IO[bytes]
+
+_PHOTOS = (".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".heic", ".heif", ".hif")
+SUFFIXES = frozenset([*_PHOTOS, ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff"])
 DEFAULT_SIDE = 64
 ORIENTATION = 0x0112  # the EXIF tag; values 5-8 turn the image by a quarter
+DRAFT = 3
+"""A large JPEG is decoded at a half, a quarter or an eighth, but no smaller than so many times its target."""
+
+_HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 MAX_PIXELS = 50_000_000
 """Of one image, unless more are allowed: what a decoder unpacks in a second or two."""
@@ -77,26 +84,11 @@ def check_form(size: int | None, channels: str | None) -> None:
         raise SettingsError(unknown_name("channels", channels, ("grey", "rgb")))
 
 
-def read_files(paths: Sequence[Path], size: int | None = None, channels: str | None = None) -> Tensor:
-    """Return images of one size and one kind of pixel: (n, channels, height, width), uint8.
-
-    size None keeps the size where all images have the same and no side is over 64; else 64 x 64.
-    channels None takes what the files have, which must then be the same in all.
-    """
-    check_form(size, channels)
-    headers = [read_header(path) for path in paths]
-    kind = channels or _common_channels(paths, headers)
-    sizes = {(header.width, header.height) for header in headers}
-    small = len(sizes) == 1 and max(*sizes.pop()) <= DEFAULT_SIDE
-    side = size or (None if small else DEFAULT_SIDE)
-    return torch.stack([read_pixels(path, path, kind, side) for path in paths])
-
-
-def read_pixels(source: Path | IO[bytes], name: object, channels: str, side: int | None) -> Tensor:
+def read_pixels(source: Source, name: object, channels: str, side: int | None) -> Tensor:
     """Return one image, resized to side x side where given: (channels, height, width), uint8."""
     from PIL import Image  # noqa: PLC0415
 
-    image = decode(source, name)
+    image = decode(source, name, side)
     with usable(name):
         image = to_kind(image, channels)
         if side is not None and image.size != (side, side):
@@ -104,38 +96,68 @@ def read_pixels(source: Path | IO[bytes], name: object, channels: str, side: int
     return to_tensor(image)
 
 
-def read_header(path: Path) -> Header:
-    """Return the size and kind of an image file, upright."""
-    with _opened(path, path) as image:
-        width, height = image.size
-        if width != height and image.getexif().get(ORIENTATION, 1) >= 5:
-            width, height = height, width
-        return Header(width, height, is_grey(image))
+def read_header(source: Source, name: object = None) -> Header:
+    """Return the size and kind of an image, upright; an error calls it `name`, by default its path."""
+    with _opened(source, name or source) as image:
+        return Header(*_upright_size(image), is_grey(image))
 
 
-def decode(source: Path | IO[bytes], name: object) -> Image:
-    """Return an image upright with its pixels loaded; an error calls it `name`."""
-    from PIL import ImageOps  # noqa: PLC0415
-
-    with _opened(source, name) as image:
+def _upright_size(image: Image) -> tuple[int, int]:
+    """Return the width and height; small images, whose sizes are compared, are decoded to be sure of them."""
+    width, height = image.size
+    if width == height:
+        return width, height
+    if max(width, height) <= DEFAULT_SIDE:
         image.load()
-        return ImageOps.exif_transpose(image)
+        return upright(image).size
+    turned = "exif" in image.info and _orientation(image) >= 5
+    return (height, width) if turned else (width, height)
+
+
+def decode(source: Source, name: object, side: int | None = None) -> Image:
+    """Return the first frame of an image upright with its pixels loaded; an error calls it `name`.
+
+    side: where it will be brought to; of a JPEG far larger than that, fewer pixels are decoded.
+    """
+    with _opened(source, name) as image:
+        if side is not None:
+            image.draft(None, (DRAFT * side, DRAFT * side))
+        image.load()
+        return upright(image)
+
+
+def upright(image: Image) -> Image:
+    """Return an image turned as its EXIF data say; where these are damaged, as it is stored."""
+    from PIL.Image import Transpose  # noqa: PLC0415
+
+    mirrors = {2: Transpose.FLIP_LEFT_RIGHT, 4: Transpose.FLIP_TOP_BOTTOM}
+    turns = {3: Transpose.ROTATE_180, 6: Transpose.ROTATE_270, 8: Transpose.ROTATE_90}
+    both = {5: Transpose.TRANSPOSE, 7: Transpose.TRANSVERSE}
+    how = (mirrors | turns | both).get(_orientation(image))
+    return image if how is None else image.transpose(how)
+
+
+def _orientation(image: Image) -> int:
+    value: object = None
+    with suppress(Exception):  # anything may stand in a file, and the picture can be whole all the same
+        value = image.getexif().get(ORIENTATION)
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
 @contextmanager
-def _opened(source: Path | IO[bytes], name: object) -> Iterator[Image]:
+def _opened(source: Source, name: object) -> Iterator[Image]:
     """Open an image whose header promises no more pixels than allowed; nothing is decoded yet."""
     from PIL import Image  # noqa: PLC0415
 
-    if isinstance(source, Path) and not os.path.lexists(source):
-        raise MissingDataError(f"no image file {name}")
+    if isinstance(source, Path):
+        require_target(source)
     most = max_pixels()
     if Image.MAX_IMAGE_PIXELS is not None and most > Image.MAX_IMAGE_PIXELS:
         Image.MAX_IMAGE_PIXELS = most  # Pillow has a limit of its own, and it is asked to allow more
     advice = f"more than {most} pixels; make it smaller, or allow more by --max-pixels or {PIXELS_VARIABLE}"
     with usable(name), ExitStack() as stack:
         try:
-            image = stack.enter_context(Image.open(source))
+            image = stack.enter_context(_identified(source, name))
         except Image.DecompressionBombError as error:
             raise DataError(f"{name} has {advice}") from error
         width, height = image.size
@@ -144,6 +166,44 @@ def _opened(source: Path | IO[bytes], name: object) -> Iterator[Image]:
         if image.format == "EPS":  # Pillow would hand it to another program, which runs what is in it
             raise DataError(f"{name} is a program for printers; save it as PNG")
         yield image
+
+
+def _identified(source: Source, name: object) -> Image:
+    """Open what Pillow knows, and HEIC where pillow-heif is there for it, whatever its name ends in."""
+    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415
+
+    try:
+        return Image.open(source)
+    except UnidentifiedImageError as error:
+        start = _start(source)
+        if start[4:8] != b"ftyp" or start[8:12] not in _HEIF_BRANDS:
+            what = "it is of no kind that Pillow knows" if start else "it is empty"
+            raise ValueError(what) from error
+    try:
+        from pillow_heif import register_heif_opener  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtraError("pillow-heif", "heic", f"{name} is a HEIC photo: reading it") from error
+    register_heif_opener()
+    return Image.open(source)
+
+
+def _start(source: Source) -> bytes:
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            return file.read(12)
+    source.seek(0)
+    start = source.read(12)
+    source.seek(0)
+    return start
+
+
+def require_target(path: Path) -> None:
+    """Raise where there is no file, or only a link to none."""
+    if not os.path.lexists(path):
+        raise MissingDataError(f"no image file {path}")
+    if not kind_of(path) and path.is_symlink():
+        there = path.readlink()
+        raise MissingDataError(f"{path} is a link to {there}, which cannot be reached; mend or remove it")
 
 
 def usable(name: object) -> AbstractContextManager[None]:
@@ -157,12 +217,19 @@ def is_grey(image: Image) -> bool:
 
 
 def to_kind(image: Image, channels: str) -> Image:
-    """Return an image with 8 bits a channel, grey (L) or RGB; alpha is dropped."""
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")
+    """Return an image with 8 bits a channel, grey (L) or RGB; what is transparent lies on white."""
     if image.mode.startswith("I") or image.mode == "F":
         image = _eight_bits(image)
+    if image.has_transparency_data:
+        image = _on_white(image)
     return image.convert("L" if channels == "grey" else "RGB")
+
+
+def _on_white(image: Image) -> Image:
+    from PIL import Image as Pillow  # noqa: PLC0415
+
+    image = image.convert("RGBA")
+    return Pillow.alpha_composite(Pillow.new("RGBA", image.size, "white"), image)
 
 
 def to_tensor(image: Image) -> Tensor:
@@ -205,18 +272,6 @@ def with_channels(inputs: Tensor, channels: str | None) -> Tensor:
     luma = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
     grey = (inputs * luma).sum(dim=1, keepdim=True)
     return grey.round().to(torch.uint8) if inputs.dtype == torch.uint8 else grey.clamp(0, 1)
-
-
-def _common_channels(paths: Sequence[Path], headers: Iterable[Header]) -> str:
-    first: dict[bool, Path] = {}
-    for path, header in zip(paths, headers, strict=True):
-        first.setdefault(header.grey, path)
-    if len(first) == 2:
-        raise DataError(
-            f"grey and colour images are mixed: {first[True]} is grey, {first[False]} is not; "
-            'choose channels "rgb" or "grey" for all (--channels on the command line)'
-        )
-    return "grey" if True in first else "rgb"
 
 
 def _eight_bits(image: Image) -> Image:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch import Tensor
 
-from shels.data import own, sources
+from shels.data import own, reading, sources
+from shels.data.finding import LeftOut
 from shels.data.images import with_channels
 from shels.data.samples import DataSet, Label, Samples
 from shels.data.splits import ClassChoice, ClassSplit
 from shels.errors import DataError, SettingsError, unknown_name
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from shels.config import NetworkSettings
     from shels.data.preparation import Preparation
 
@@ -88,23 +90,40 @@ def form(preparation: Preparation) -> tuple[int | None, str | None]:
     return None if as_stored else height, "grey" if channels == 1 else "rgb"
 
 
-def read_inputs(path: Path, preparation: Preparation) -> list[tuple[Tensor, list[str]]]:
-    """Read unlabelled inputs from an image file, a folder or an .npz file, with a name for each.
+class InputGroup(NamedTuple):
+    """Unlabelled inputs that are judged together, a name for each, and files that could not be read."""
 
-    More than one group where images of different sizes must stay as they are.
+    inputs: Tensor
+    names: list[str]
+    left_out: list[LeftOut]
+
+
+def input_groups(paths: Sequence[Path], preparation: Preparation) -> Iterator[InputGroup]:
+    """Read unlabelled inputs from image files, folders, zips, CSVs and .npz files, in groups that fit memory.
+
+    A path that does not exist is an error before anything is read; a file that cannot be read is left out.
     """
+    for path in paths:
+        if not os.path.lexists(path):
+            hint = "; named sets are for `shels evaluate`" if str(path) in sources.NAMED else ""
+            raise DataError(f"there is no file or folder {path}{hint}")
     size, channels = form(preparation)
-    if path.suffix.lower() == ".npz":
-        inputs = with_channels(own.read_npz_inputs(path), channels)
-        return [(inputs, [f"{path}#{row}" for row in range(len(inputs))])]
-    if not path.exists():
-        hint = "; named sets are for `shels evaluate`" if str(path) in sources.NAMED else ""
-        raise DataError(f"there is no file or folder {path}{hint}")
-    inputs, names = own.read_images([path], size, channels)
-    if size is not None or len(names) == 1:
-        return [(inputs, names)]
-    # A mixture would be brought to one size; alone, each image keeps the size that its verdict depends on.
-    return [own.read_images([name], size, channels) for name in names]
+    for are_arrays, some in groupby(paths, _is_npz):
+        if are_arrays:
+            for path in some:
+                inputs = with_channels(own.read_npz_inputs(path), channels)
+                yield InputGroup(inputs, [f"{path}#{row}" for row in range(len(inputs))], [])
+            continue
+        for group in reading.read_groups(own.image_files(some), size, channels or "rgb"):
+            yield InputGroup(group.inputs, [file.name for file in group.files], group.left_out)
+
+
+def read_inputs(path: Path, preparation: Preparation) -> list[tuple[Tensor, list[str]]]:
+    """Read unlabelled inputs as `input_groups` does, all that can be read of one path.
+
+    More than one group where images of different sizes must stay as they are, or where they are many.
+    """
+    return [(inputs, names) for inputs, names, _ in _some_read([path], preparation)]
 
 
 def read_class(paths: Sequence[Path], preparation: Preparation) -> Tensor:
@@ -112,7 +131,7 @@ def read_class(paths: Sequence[Path], preparation: Preparation) -> Tensor:
 
     Images of several sizes or kinds are brought to the model's size, as the model would bring them.
     """
-    parts = [inputs for path in paths for inputs, _ in read_inputs(path, preparation)]
+    parts = [group.inputs for group in _some_read(paths, preparation)]
     for part in parts:
         preparation.check(part)
     for path in paths:
@@ -120,6 +139,16 @@ def read_class(paths: Sequence[Path], preparation: Preparation) -> Tensor:
     if len({(part.shape[1:], part.dtype) for part in parts}) > 1:
         parts = [replace(preparation, mean=None, sd=None)(part) for part in parts]
     return torch.cat(parts)
+
+
+def _some_read(paths: Sequence[Path], preparation: Preparation) -> list[InputGroup]:
+    """Return the groups that have inputs; where there is none, say what is wrong with the first file."""
+    groups = list(input_groups(paths, preparation))
+    found = [group for group in groups if group.names]
+    if not found:
+        first = next(each for group in groups for each in group.left_out)
+        raise DataError(f"{first.name} {first.reason}")
+    return found
 
 
 def choose_part(data: DataSet, wanted: str | None) -> Part:
@@ -136,7 +165,7 @@ def choose_part(data: DataSet, wanted: str | None) -> Part:
 
 def _warn_of_conversion(path: Path, preparation: Preparation) -> None:
     """Warn of arrays that are not what the model takes; image files are made for being converted."""
-    if path.suffix.lower() != ".npz":
+    if not _is_npz(path):
         return
     shape = tuple(own.read_npz_inputs(path).shape[1:])
     checked = 1 if preparation.image_fit == "pad" else 3
@@ -152,7 +181,11 @@ def _warn_of_conversion(path: Path, preparation: Preparation) -> None:
 def _has_many_sizes(spec: str) -> bool:
     if spec in sources.NAMED:
         return sources.NAMED[spec].any_size
-    return Path(spec).expanduser().is_dir()
+    return own.holds_files(Path(spec).expanduser())
+
+
+def _is_npz(path: Path) -> bool:
+    return path.suffix.lower() == ".npz"
 
 
 def _joined(first: Samples, second: Samples) -> Samples:

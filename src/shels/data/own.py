@@ -1,8 +1,8 @@
-"""Your own data: arrays, an .npz file, a folder of class folders, or a torch data set."""
+"""Your own data on disk: an .npz file; images in class folders, in a zip of such, or listed in a CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset
 
-from shels.data import images
+from shels.data import archives, finding, path_lists, reading
 from shels.data.arrays import from_arrays, images_or_vectors, label_list, positions, sorted_classes
 from shels.data.decoding import decoding, kind_of
+from shels.data.finding import Found, ImageFile
 from shels.data.samples import DataSet, Label, Samples
 from shels.errors import DataError, MissingDataError
 
-PARTS = {"train", "test", "val", "valid"}
 KEYS = "x_train, y_train, x_test, y_test, or x and y"
 _MOST_PACKED = 200
 """How many times smaller a large array may be packed; real images come to ten times at most."""
@@ -90,63 +89,75 @@ def read_npz_inputs(path: str | Path) -> Tensor:
     return images_or_vectors(arrays[found[0]], f"{path}: {found[0]}")
 
 
-def read_folder(path: str | Path, size: int | None = None, channels: str | None = None) -> DataSet:
-    """Return the images in a folder of class folders; a class is called as its folder.
+def read_image_files(path: str | Path, size: int | None = None, channels: str | None = None) -> DataSet:
+    """Return the images of a folder or a zip of class folders, or of a CSV of paths and labels.
 
-    Where the folder holds `train` and `test` (`val` and `valid` are left alone), these are the parts.
-    size, channels: as in `images.read_files`, over both parts together.
+    A class is called as its folder, or as its label in the table. Where a folder holds `train` and `test`
+    (`val` and `valid` are left alone), these are the parts; in a table the column `split` names them.
+    size, channels: as in `reading.read_files`, over both parts together.
     """
     path = Path(path)
-    folders = _subfolders(path)
-    parted = "train" in folders and set(folders) <= PARTS
-    train = _class_files(folders["train"] if parted else path)
-    test = _class_files(folders["test"]) if parted and "test" in folders else []
-    files = [file for _, file in (*train, *test)]
-    inputs = images.read_files(files, size, channels)
-    labels = [label for label, _ in (*train, *test)]
+    read = reading.read_files(labelled_files(path), size, channels)
+    labels = [str(file.label) for file in read.files]
     names = tuple(sorted(set(labels)))
-    every = Samples(inputs, positions(labels, names, str(path)), names, origin=str(path))
-    rows = torch.arange(len(files))
-    return DataSet(path.resolve().name, every.take(rows < len(train)), every.take(rows >= len(train)))
+    every = Samples(read.inputs, positions(labels, names, str(path)), names, origin=str(path))
+    train = torch.tensor([file.part == "train" for file in read.files])
+    name = path.resolve().name if kind_of(path) == "folder" else path.stem
+    return DataSet(name, every.take(train), every.take(~train))
+
+
+def labelled_files(path: Path) -> Found:
+    """Find the files of a folder or a zip of class folders, or of a CSV; nothing of them is read yet."""
+    if kind_of(path) == "folder":
+        return finding.class_files(path)
+    if not holds_files(path):
+        raise MissingDataError(
+            f"no folder {path}; give a folder that holds a folder of images for each class, a zip of such, "
+            "or a CSV with path and label"
+        )
+    return archives.class_files(path) if _is_zip(path) else path_lists.class_files(path)
+
+
+def holds_files(path: Path) -> bool:
+    """Tell whether a path is a folder, or by its suffix a zip or CSV of image files."""
+    kind = kind_of(path)
+    return kind == "folder" or (kind == "file" and path.suffix.lower() in (".zip", *path_lists.SUFFIXES))
+
+
+def image_files(paths: Iterable[Path]) -> Found:
+    """Find the images that files, folders (all below, in name order), zips and CSVs give, without labels."""
+    found, given = Found(), list(paths)
+    for path in given:
+        inside = _unlabelled(path)
+        if not inside.files and not inside.left_out:
+            raise DataError(f"no image in the folder {path}; looked for {finding.suffixes()}")
+        found.add(inside)
+    if not given:
+        raise DataError("no image was given; name at least one image file or folder")
+    return found
 
 
 def read_images(
     paths: Sequence[str | Path], size: int | None = None, channels: str | None = None
 ) -> tuple[Tensor, list[str]]:
-    """Return unlabelled images from files and folders (all below, in name order), and each one's name.
+    """Return images from files, folders (all below, in name order), zips and CSVs, and their names.
 
-    The images: (n, channels, height, width), uint8; size and channels as in `images.read_files`.
+    The images: (n, channels, height, width), uint8; size and channels as in `reading.read_files`.
     """
-    files: list[Path] = []
-    for path in map(Path, paths):
-        found = _image_files(path) if kind_of(path) == "folder" else [path]
-        if not found:
-            raise DataError(f"no image in the folder {path}; looked for {_suffixes()}")
-        files += found
-    if not files:
-        raise DataError("no image was given; name at least one image file or folder")
-    return images.read_files(files, size, channels), [str(file) for file in files]
+    read = reading.read_files(image_files(map(Path, paths)), size, channels)
+    return read.inputs, [file.name for file in read.files]
 
 
-def from_torch_dataset(dataset: Any, origin: str = "the data set", side: int | None = None) -> Samples:
-    """Return every (image, label) of a map-style torch data set; labels stay as they are.
+def _unlabelled(path: Path) -> Found:
+    if not holds_files(path):
+        return Found([ImageFile(str(path), path)])
+    if kind_of(path) == "folder":
+        return finding.files_below(path)
+    return archives.image_files(path) if _is_zip(path) else path_lists.image_files(path)
 
-    An image: a PIL image, a tensor (c, h, w) or (h, w), an array (h, w) or (h, w, c), or a vector (d,).
-    Images of one size keep it; those of differing sizes are brought to side x side, or 64 x 64.
-    """
-    images.check_form(side, None)
-    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
-        raise DataError(
-            f"{origin}: a data set that can only be iterated has no fixed samples to hold out; "
-            "give one with __getitem__ and __len__, or collect it into arrays"
-        )
-    if not hasattr(dataset, "__len__") or len(dataset) == 0:
-        raise DataError(f"{origin}: the data set is empty or has no length; it needs at least one sample")
-    items = [_item(dataset[row], f"{origin}: item {row}") for row in range(len(dataset))]
-    inputs = _one_size([image for image, _ in items], origin, side)
-    labels = label_list([label for _, label in items], origin)
-    names = tuple(sorted_classes(labels))
-    return Samples(inputs, positions(labels, names, origin), names, origin=origin)
+
+def _is_zip(path: Path) -> bool:
+    return path.suffix.lower() == ".zip"
 
 
 def nothing(like: Samples) -> Samples:
@@ -176,76 +187,3 @@ def _with_tracks(samples: Samples, track: Any) -> Samples:
     if track.shape != (len(samples),) or track.dtype.kind not in "iu":
         raise DataError(f"{samples.origin}: track_train must hold one whole number for each of x_train")
     return replace(samples, groups=track_groups(samples.labels, torch.from_numpy(track.astype(np.int64))))
-
-
-def _subfolders(path: Path) -> dict[str, Path]:
-    if kind_of(path) != "folder":
-        raise MissingDataError(
-            f"no folder {path}; give a folder that holds a folder of images for each class"
-        )
-    return {item.name: item for item in sorted(path.iterdir()) if item.is_dir() and not hidden(item.name)}
-
-
-def _class_files(path: Path) -> list[tuple[str, Path]]:
-    folders = _subfolders(path)
-    if not folders:
-        raise DataError(f"{path} holds no class folders; put the images of each class in a folder of its own")
-    found: list[tuple[str, Path]] = []
-    for name, folder in folders.items():
-        files = _image_files(folder)
-        if not files:
-            raise DataError(
-                f"the class folder {folder} holds no image ({_suffixes()}); add some or remove it"
-            )
-        found += [(name, file) for file in files]
-    return found
-
-
-def _image_files(folder: Path) -> list[Path]:
-    below = (p for p in folder.rglob("*") if not any(map(hidden, p.relative_to(folder).parts)))
-    return sorted(p for p in below if p.suffix.lower() in images.SUFFIXES and p.is_file())
-
-
-def hidden(name: str) -> bool:
-    """Tell whether a file or folder is no data: the system's own, or what archives leave behind."""
-    return name.startswith(".") or name == "__MACOSX"
-
-
-def _suffixes() -> str:
-    return ", ".join(sorted(images.SUFFIXES))
-
-
-def _item(item: Any, name: str) -> tuple[Tensor, Any]:
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        raise DataError(f"{name} must be a pair (image, label), got {type(item).__name__}")
-    image, label = item
-    if hasattr(image, "convert"):  # a PIL image
-        with images.usable(name):
-            return images.to_tensor(images.to_kind(image, "grey" if images.is_grey(image) else "rgb")), label
-    if not isinstance(image, Tensor | np.ndarray) or image.ndim not in (1, 2, 3):
-        shape = f" of shape {tuple(image.shape)}" if hasattr(image, "shape") else ""
-        raise DataError(
-            f"{name}: the image must be a PIL image, a tensor (c, h, w) or (h, w), an array (h, w, c), "
-            f"or a vector (d,), got {type(image).__name__}{shape}"
-        )
-    if isinstance(image, Tensor) and image.ndim == 3:
-        image = image.permute(1, 2, 0)
-    try:
-        return images_or_vectors(image[None], name)[0], label
-    except DataError as error:
-        hint = " (leave Normalize out of the transform)" if "0-1" in str(error) else ""
-        raise DataError(f"{error}{hint}") from error
-
-
-def _one_size(inputs: list[Tensor], origin: str, side: int | None) -> Tensor:
-    for row, image in enumerate(inputs):
-        same = image.ndim == inputs[0].ndim and image.dtype == inputs[0].dtype
-        if not same or image.shape[0] != inputs[0].shape[0]:
-            raise DataError(
-                f"{origin}: item {row} has shape {tuple(image.shape)} and {image.dtype}, but item 0 "
-                f"{tuple(inputs[0].shape)} and {inputs[0].dtype}; give all items one kind of input"
-            )
-    differ = len({image.shape for image in inputs}) > 1
-    if inputs[0].ndim == 3 and differ:
-        inputs = [images.resize(image, side or images.DEFAULT_SIDE) for image in inputs]
-    return torch.stack(inputs)

@@ -214,7 +214,7 @@ def listing(data_dir: str | Path | None = None) -> list[Listed]:
 def load(
     spec: str | Path, data_dir: str | Path | None = None, size: int | None = None, channels: str | None = None
 ) -> DataSet:
-    """Return a named set, an .npz file or a folder of class folders, whichever `spec` is.
+    """Return a named set, an .npz file or image files (`own.read_image_files`), whichever `spec` is.
 
     A Path, or text that is no name of a set, is a path. size and channels give images their form.
     Data without a test part get an empty one.
@@ -226,12 +226,12 @@ def load(
     path = Path(spec).expanduser()
     if isinstance(spec, str) and spec in NAMED:
         return _conformed(load_named(spec, data_dir, size), None, channels)
-    if kind_of(path) == "folder":
-        return own.read_folder(path, size, channels)
+    if own.holds_files(path):
+        return own.read_image_files(path, size, channels)
     if kind_of(path):
         if path.suffix.lower() != ".npz":
             raise DataError(
-                f"{path} is neither an .npz file nor a folder; give one of these, or a data set's name"
+                f"{path} is neither a folder nor a .zip, .csv or .npz file; give one, or a data set's name"
             )
         return _conformed(own.read_npz(path), size, channels)
     message = unknown_name("data set", spec, NAMED)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shels import runtime
 from shels.config.checks import whole
-from shels.data import images, own
+from shels.data import finding, images, own
 from shels.data.arrays import images_or_vectors, label_list
 from shels.data.decoding import kind_of
 from shels.data.samples import Label, Samples, check_inputs
@@ -130,7 +130,7 @@ def read_stream(
     path: a directory whose entries are batches, in name order (2 before 10): an .npz file with x and, where
     known, y; or a folder of images, or of class folders, which then name the labels. Or one .npz file, cut
     into batches of `batch_size`; it is unpacked whole, so a stream larger than memory is for a directory.
-    size, channels: what images are brought to, as in `images.read_files`; arrays keep their size.
+    size, channels: what images are brought to, as in `reading.read_files`; arrays keep their size.
     """
     path = Path(path)
     images.check_form(size, channels)
@@ -193,7 +193,7 @@ def _batch(name: str, test: Samples, rows: Tensor, phase: str) -> StreamBatch:
 
 def _entries(path: Path) -> list[Path]:
     """Return what is a batch in a directory, in name order; anything else in it is refused."""
-    entries = [entry for entry in path.iterdir() if not own.hidden(entry.name)]
+    entries = [entry for entry in path.iterdir() if not finding.hidden(entry.name)]
     strange = [entry for entry in entries if not entry.is_dir() and not _is_npz(entry)]
     if strange:
         raise DataError(

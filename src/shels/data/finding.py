@@ -1,0 +1,173 @@
+"""Which image files there are, in folders, archives and lists, and what is left out; none is decoded yet."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from shels.data import images
+from shels.data.decoding import decoding, kind_of
+from shels.data.samples import Label
+from shels.errors import DataError, MissingDataError
+from shels.files import require_regular
+
+READ_PARTS = ("train", "test")
+PARTS = (*READ_PARTS, "val", "valid")
+"""Folders that are parts of a data set, not classes; what is in the last two is left alone."""
+_NO_DATA = ("__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN")
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """An image on disk or in an archive, and what it is called in verdicts and errors.
+
+    label: its class, where that is known. part: "train" or "test".
+    """
+
+    name: str
+    place: Path | tuple[zipfile.ZipFile, zipfile.ZipInfo]
+    label: Label | None = None
+    part: str = "train"
+
+    def opened(self) -> images.Source:
+        """Return the file to read from; a member of an archive is unpacked in memory."""
+        if isinstance(self.place, Path):
+            return self.place
+        archive, member = self.place
+        with decoding(self.name, "cannot be unpacked", "make the archive again"):
+            return io.BytesIO(archive.read(member))
+
+    @property
+    def title(self) -> Path | str:
+        """What an error calls it: a path is checked to be a plain file before it is opened."""
+        return self.place if isinstance(self.place, Path) else self.name
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A file that is not among the samples, and why."""
+
+    name: str
+    reason: str
+    label: Label | None = None
+
+    @classmethod
+    def because(cls, name: str, error: Exception, label: Label | None = None) -> LeftOut:
+        """Make one of an error that begins with the file's name."""
+        return cls(name, str(error).removeprefix(f"{name} "), label)
+
+
+@dataclass
+class Found:
+    """Files to read; those that cannot be; how many others were passed over, by suffix."""
+
+    files: list[ImageFile] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    others: Counter[str] = field(default_factory=Counter)
+
+    def add(self, more: Found, *, label: str | None = None, part: str | None = None) -> None:
+        """Put more files behind these, as members of a class or of a part."""
+        self.files += [
+            replace(file, label=label or file.label, part=part or file.part) for file in more.files
+        ]
+        self.left_out += [replace(each, label=label or each.label) for each in more.left_out]
+        self.others += more.others
+
+
+def hidden(name: str) -> bool:
+    """Tell whether a file or folder is no data: the system's own, or what archives leave behind."""
+    return name.startswith(".") or name in _NO_DATA
+
+
+def is_image(name: str) -> bool:
+    """Tell by its suffix whether a file is an image."""
+    return Path(name).suffix.lower() in images.SUFFIXES
+
+
+def suffixes() -> str:
+    """Name the suffixes of images, for people."""
+    return ", ".join(sorted(images.SUFFIXES))
+
+
+def subfolders(path: Path) -> dict[str, Path]:
+    """Return the folders in a folder by name, links to folders among them."""
+    if kind_of(path) != "folder":
+        raise MissingDataError(
+            f"no folder {path}; give a folder that holds a folder of images for each class"
+        )
+    return {item.name: item for item in sorted(path.iterdir()) if item.is_dir() and not hidden(item.name)}
+
+
+def files_below(folder: Path) -> Found:
+    """Find the images in a folder and all below it, in name order.
+
+    Links to files are followed; links to folders are not, so that nothing goes round in a circle.
+    """
+    found = Found()
+    for path in sorted(_walk(folder, found)):
+        if path.is_dir():
+            found.left_out.append(LeftOut(str(path), "is a link to a folder, which is not followed"))
+        elif not is_image(path.name):
+            found.others[path.suffix.lower() or path.name] += 1
+        elif kind_of(path) == "file":
+            found.files.append(ImageFile(str(path), path))
+        else:
+            found.left_out.append(_no_file(path))
+    return found
+
+
+def _walk(folder: Path, found: Found) -> Iterator[Path]:
+    def closed(error: OSError) -> None:
+        found.left_out.append(LeftOut(str(error.filename), f"cannot be opened ({error.strerror})"))
+
+    for place, folders, files in os.walk(folder, onerror=closed):
+        folders[:] = [name for name in folders if not hidden(name)]
+        yield from (Path(place, name) for name in files if not hidden(name))
+        yield from (path for name in folders if (path := Path(place, name)).is_symlink())
+
+
+def _no_file(path: Path) -> LeftOut:
+    try:
+        images.require_target(path)
+        require_regular(path, DataError)
+    except DataError as error:
+        return LeftOut.because(str(path), error)
+    return LeftOut(str(path), "cannot be read")
+
+
+def class_files(path: Path) -> Found:
+    """Find the images in a folder of class folders, or of `train` and `test` with such in them."""
+    folders = subfolders(path)
+    if not is_parted(folders):
+        return _classes(path)
+    found = Found()
+    for part in READ_PARTS:
+        if part in folders:
+            found.add(_classes(folders[part]), part=part)
+    return found
+
+
+def is_parted(folders: Iterable[str]) -> bool:
+    """Tell whether folders of these names are parts of a data set."""
+    names = set(folders)
+    return "train" in names and names <= set(PARTS)
+
+
+def _classes(path: Path) -> Found:
+    folders = subfolders(path)
+    if not folders:
+        raise DataError(f"{path} holds no class folders; put the images of each class in a folder of its own")
+    found = Found()
+    for name, folder in folders.items():
+        inside = files_below(folder)
+        if not inside.files and not inside.left_out:
+            raise DataError(f"the class folder {folder} holds no image ({suffixes()}); add some or remove it")
+        found.add(inside, label=name)
+    loose = [item for item in sorted(path.iterdir()) if is_image(item.name) and not hidden(item.name)]
+    found.left_out += [LeftOut(str(item), "lies in no class folder") for item in loose if not item.is_dir()]
+    return found

@@ -1,0 +1,324 @@
+"""Many image files into one tensor: several at a time, and what cannot be read is named and left out."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor
+
+from shels.data import images
+from shels.data.finding import Found, ImageFile, LeftOut
+from shels.data.images import DEFAULT_SIDE, Header
+from shels.data.samples import Label
+from shels.errors import DataError, MissingExtraError
+
+Value = TypeVar("Value")
+Fault: TypeAlias = DataError | MissingExtraError
+Stage: TypeAlias = Literal["looking at", "reading"]
+
+_MOST_THREADS = 8
+_SAMPLED = 300
+"""Headers that tell how large the images of a folder typically are."""
+
+
+class ReadProgress(NamedTuple):
+    """How many of the files have been looked at (their headers) or read (their pixels)."""
+
+    stage: Stage
+    done: int
+    total: int
+
+
+@dataclass
+class ReadingReport:
+    """What was read and what was left out, and why, of all files while it lasts; see `file_reading`.
+
+    read: how many files, by class, None where classes are unknown. others: files that are no images, by
+    suffix.
+    """
+
+    read: Counter[Label | None] = field(default_factory=Counter)
+    left_out: list[LeftOut] = field(default_factory=list)
+    others: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    def by_class(self) -> dict[str, dict[str, int]]:
+        """Count what was read and left out in each class, in order of their names."""
+        out = Counter(each.label for each in self.left_out)
+        names = sorted({name for name in (*self.read, *out) if name is not None}, key=str)
+        return {str(name): {"read": self.read[name], "left_out": out[name]} for name in names}
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        left_out = [{"file": each.name, "class": each.label, "reason": each.reason} for each in self.left_out]
+        return {
+            "read": self.read.total(),
+            "left_out": left_out,
+            "classes": self.by_class(),
+            "other_files": dict(sorted(self.others.items())),
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True)
+class _Manner:
+    """How files are read: whether the first bad one stops it, who is told how far it is, who counts."""
+
+    strict: bool = False
+    each: Callable[[ReadProgress], object] | None = None
+    report: ReadingReport | None = None
+
+
+_USUAL = _Manner()
+_manner: ContextVar[_Manner] = ContextVar("manner of reading", default=_USUAL)
+
+
+@contextmanager
+def file_reading(
+    *, strict: bool = False, each: Callable[[ReadProgress], object] | None = None
+) -> Iterator[ReadingReport]:
+    """Read files in this manner while it lasts, whoever reads them, and count what was read and left out.
+
+    strict: the first file that cannot be read is an error. Otherwise it is left out, and the report has it;
+    without a report a warning names it. each: is called with how far it is.
+
+    >>> from shels.data.own import read_images
+    >>> with file_reading(strict=True) as report:
+    ...     read_images(["none.png"])
+    Traceback (most recent call last):
+    shels.errors.MissingDataError: no image file none.png
+    """
+    report = ReadingReport()
+    token = _manner.set(_Manner(strict, each, report))
+    try:
+        yield report
+    finally:
+        _manner.reset(token)
+
+
+class FilesRead(NamedTuple):
+    """Images of one size and kind, (n, channels, height, width), uint8; their files; what was left out."""
+
+    inputs: Tensor
+    files: list[ImageFile]
+    left_out: list[LeftOut]
+
+
+class _Form(NamedTuple):
+    """What an image is brought to; without a side, images of up to 64 pixels keep their own size.
+
+    expected: the height and width that it must then have, where all have the same.
+    """
+
+    channels: str
+    side: int | None
+    expected: tuple[int, int] | None = None
+
+
+def read_files(found: Found, size: int | None = None, channels: str | None = None) -> FilesRead:
+    """Read images, each brought to one size and one kind of pixel as it is decoded.
+
+    size None keeps the size where all images have the same and no side is over 64; else 64 x 64.
+    channels None takes what the files have, which must then be the same in all.
+    What cannot be read is left out, unless that is all of it, or all of a class; see `file_reading`.
+    """
+    images.check_form(size, channels)
+    out, files = _LeavingOut(found), found.files
+    form = _Form(channels or "rgb", size)
+    if channels is None or size is None:
+        headers = list(out.kept(files, _header, "looking at"))
+        out.require(file for file, _ in headers)
+        files, form = [file for file, _ in headers], _common_form(headers, size, channels)
+    inputs = torch.empty(0, dtype=torch.uint8)
+    kept: list[ImageFile] = []
+    for file, image in out.kept(files, lambda file: _pixels(file, form), "reading"):
+        inputs = inputs if kept else image.new_empty((len(files), *image.shape))
+        inputs[len(kept)] = image
+        kept.append(file)
+    out.require(kept)
+    out.report(kept)
+    return FilesRead(inputs[: len(kept)], kept, out.left_out)
+
+
+def read_groups(found: Found, size: int | None, channels: str, at_once: int = 256) -> Iterator[FilesRead]:
+    """Read images in groups, so that never all of them lie in memory; the last one has what was left out.
+
+    size None leaves each image its own size, up to 64 pixels, in a group of its own.
+    """
+    images.check_form(size, channels)
+    out, form = _LeavingOut(found), _Form(channels, size)
+    every: list[ImageFile] = []
+    pixels = out.kept(found.files, lambda file: _pixels(file, form), "reading")
+    while group := list(islice(pixels, at_once if size else 1)):
+        files = [file for file, _ in group]
+        every += files
+        yield FilesRead(torch.stack([image for _, image in group]), files, [])
+    out.report(every)
+    yield FilesRead(torch.empty(0, dtype=torch.uint8), [], out.left_out)
+
+
+def typical_side(files: Sequence[ImageFile | Path | str]) -> int:
+    """Return the median of the shorter sides of images, from the headers of some hundred of them at most.
+
+    Files that cannot be read do not count, unless none can.
+
+    >>> from tempfile import mkdtemp
+    >>> from PIL import Image
+    >>> path = Path(mkdtemp()) / "a.png"
+    >>> Image.new("RGB", (640, 480)).save(path)
+    >>> typical_side([path])
+    480
+    """
+    every = [file if isinstance(file, ImageFile) else ImageFile(str(file), Path(file)) for file in files]
+    some = every[:: -(-len(every) // _SAMPLED) or 1]
+    found = [result for _, result in outcomes(some, _header)]
+    sides = [min(each.width, each.height) for each in found if isinstance(each, Header)]
+    if sides:
+        return int(median(sides))
+    raise next((each for each in found if isinstance(each, Exception)), DataError("no image was given"))
+
+
+def outcomes(
+    files: Sequence[ImageFile], work: Callable[[ImageFile], Value]
+) -> Iterator[tuple[ImageFile, Value | Fault]]:
+    """Do the same to each file, several at a time, and give what came of it, in order; few lie in memory.
+
+    Threads serve, as Pillow lets others run while it decodes.
+    """
+    threads = min(_MOST_THREADS, _cpus(), len(files))
+    if threads < 2:
+        yield from ((file, _attempt(work, file)) for file in files)
+        return
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="reading")
+    try:
+        rest = iter(files)
+        submitted = ((file, pool.submit(copy_context().run, _attempt, work, file)) for file in rest)
+        waiting = deque(islice(submitted, 4 * threads))
+        while waiting:
+            file, future = waiting.popleft()
+            yield file, future.result()
+            waiting.extend(islice(submitted, 1))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _LeavingOut:
+    """What is left out of one reading, as the manner of reading says."""
+
+    def __init__(self, found: Found) -> None:
+        self.manner = _manner.get()
+        self.others = found.others
+        self.left_out = list(found.left_out)
+        self.first: Fault | None = None
+        self.begun = time.perf_counter()
+        if self.manner.strict and found.left_out:
+            raise DataError(f"{found.left_out[0].name} {found.left_out[0].reason}")
+
+    def kept(
+        self, files: Sequence[ImageFile], work: Callable[[ImageFile], Value], stage: Stage
+    ) -> Iterator[tuple[ImageFile, Value]]:
+        """Give what could be done, and keep in mind what could not."""
+        for done, (file, result) in enumerate(outcomes(files, work), 1):
+            if self.manner.each is not None:
+                self.manner.each(ReadProgress(stage, done, len(files)))
+            if not isinstance(result, DataError | MissingExtraError):
+                yield file, result
+                continue
+            if self.manner.strict:
+                raise result
+            self.first = self.first or result
+            self.left_out.append(LeftOut.because(file.name, result, file.label))
+
+    def require(self, kept: Iterable[ImageFile]) -> None:
+        """Raise where everything was left out, or everything of a class."""
+        there = {file.label for file in kept}
+        if not there:
+            first = self.left_out[0] if self.left_out else None
+            raise self.first or DataError(f"{first.name} {first.reason}" if first else "no image was given")
+        for each in self.left_out:
+            if each.label is not None and each.label not in there:
+                raise DataError(
+                    f"no file of the class {each.label!r} can be read; the first, {each.name}, {each.reason}"
+                )
+
+    def report(self, kept: Sequence[ImageFile]) -> None:
+        """Count what was read and left out for who asked for it; warn where nobody did."""
+        report = self.manner.report
+        if report is None:
+            self._warn(len(kept))
+            return
+        report.read += Counter(file.label for file in kept)
+        report.left_out += self.left_out
+        report.others += self.others
+        report.seconds += time.perf_counter() - self.begun
+
+    def _warn(self, kept: int) -> None:
+        if self.left_out:
+            few = "; ".join(f"{each.name} {each.reason}" for each in self.left_out[:3])
+            more = f"; and {len(self.left_out) - 3} more" if len(self.left_out) > 3 else ""
+            count = f"{len(self.left_out)} of {kept + len(self.left_out)} files"
+            warnings.warn(f"{count} were left out: {few}{more}", UserWarning, stacklevel=4)
+
+
+def _attempt(work: Callable[[ImageFile], Value], file: ImageFile) -> Value | Fault:
+    try:
+        return work(file)
+    except (DataError, MissingExtraError) as error:
+        if isinstance(error.__cause__, MemoryError):  # no fault of the file's
+            raise error.__cause__ from None
+        return error
+
+
+def _header(file: ImageFile) -> Header:
+    return images.read_header(file.opened(), file.title)
+
+
+def _pixels(file: ImageFile, form: _Form) -> Tensor:
+    source, side = file.opened(), form.side
+    if side is None:
+        header = images.read_header(source, file.title)
+        side = DEFAULT_SIDE if max(header.width, header.height) > DEFAULT_SIDE else None
+    pixels = images.read_pixels(source, file.title, form.channels, side)
+    if form.expected is not None and tuple(pixels.shape[1:]) != form.expected:
+        raise DataError(f"{file.name} has another size than its header says; save it again")
+    return pixels
+
+
+def _common_form(
+    headers: Sequence[tuple[ImageFile, Header]], size: int | None, channels: str | None
+) -> _Form:
+    kind = channels or _common_channels(headers)
+    sizes = {(header.height, header.width) for _, header in headers}
+    first = next(iter(sizes))
+    if size is None and len(sizes) == 1 and max(first) <= DEFAULT_SIDE:
+        return _Form(kind, None, first)
+    return _Form(kind, size or DEFAULT_SIDE)
+
+
+def _common_channels(headers: Sequence[tuple[ImageFile, Header]]) -> str:
+    first: dict[bool, str] = {}
+    for file, header in headers:
+        first.setdefault(header.grey, file.name)
+    if len(first) == 2:
+        raise DataError(
+            f"grey and colour images are mixed: {first[True]} is grey, {first[False]} is not; "
+            'choose channels "rgb" or "grey" for all (--channels on the command line)'
+        )
+    return "grey" if True in first else "rgb"
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
