@@ -3,8 +3,8 @@
 FOLDER holds a folder of photos for each class, ten or so. For each split, by file, seven classes (or --known)
 are learned from four fifths of their photos; the others are novel. Printed for each split and on average: CPU
 seconds of the training, accuracy among the known classes, share of known test photos accepted, AUROC and
-share of novel photos rejected, and accuracy over all classes once the novel ones are taken in from 100 and from
-20 photos each.
+share of novel photos rejected, and accuracy over all classes once the novel ones are taken in from 100 photos
+each, and from 20.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    samples = own.read_folder(args.folder, size=args.size, channels="rgb").train
+    samples = own.read_image_files(args.folder, size=args.size, channels="rgb").train
     names = [each.name for each in fields(Figures)]
     print("split", *names, sep="\t")
     rows = []

@@ -21,10 +21,12 @@ from shels.config import AcceptShare, Settings, overridden
 from shels.config.presets import preset
 from shels.data.arrays import from_arrays, images_or_vectors
 from shels.data.datasets import inputs_of, samples_of
+from shels.data.images import side_limit
 from shels.data.inputs import form
+from shels.data.preparation import BACKBONE_SIDE
 from shels.data.samples import Samples
 from shels.errors import SettingsError
-from shels.learner.choosing import chosen
+from shels.learner.choosing import chosen, readable_side
 from shels.learner.learner import Learner, learn
 from shels.model.backbone import OWN
 from shels.model.backbone_library import LITE0
@@ -209,7 +211,10 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
     def _samples(self, X: Any, y: Any) -> Samples:  # noqa: N803
         if isinstance(X, torch.utils.data.DataLoader):
             raise SettingsError("a DataLoader gives batches; pass its data set: fit(loader.dataset)")
-        samples = samples_of(X, y, self.image_size)
+        open_choice = self.settings is None and self.network is None and self.backbone is None
+        asked = None if open_choice or not self.backbone else BACKBONE_SIDE
+        with side_limit(readable_side(self.preset, open_choice=open_choice)):
+            samples = samples_of(X, y, self.image_size or asked)
         if samples is not None:
             self.n_features_in_ = samples.inputs.shape[-1]
             return samples

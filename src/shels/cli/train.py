@@ -14,20 +14,21 @@ from shels.cli import options
 from shels.cli.display import TrainingBar, listed, percent, print_facts, print_result, say
 from shels.cli.options import option
 from shels.cli.reading import FileReading, in_words
-from shels.config import AcceptShare, MeanMinusSd, ThresholdRule, overridden
+from shels.config import AcceptShare, MeanMinusSd, Settings, ThresholdRule, overridden
 from shels.config.presets import preset as named_preset
 from shels.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from shels.data.samples import Label
+    from shels.data.samples import Label, Samples
     from shels.learner.learner import Learner
     from shels.learner.training_directory import TrainingDirectory
     from shels.training import Progress
 
 EXAMPLES = """shels train digits --known 0,1,2,3,4 --out m
-shels train photos/ --size 64 --out m
+shels train photos/ --out m
+shels train photos/ --backbone timm/resnet18.a1_in1k --frozen --out m
 shels train labels.csv --out m
 shels train data.npz --steps 500 --device cpu --out m
 shels train mnist --preset paper --authors-order 0 --out m
@@ -41,6 +42,7 @@ _loss = partial(option, panel="Training and thresholds (from the preset, unless 
 _pair = partial(option, panel="Learner and detector (shels methods lists them)")
 
 _ARCHITECTURES = "auto, small, vectors, vgg16, six-conv-256, six-conv-1024-512, six-conv-2048-512."
+_BACKBONES = "Pretrained network for photos: efficientnet-lite0, timm/MODEL, torchvision/MODEL, FILE.onnx, …"
 _LEARNERS = "How new classes are taken in later: gaussian, proximal, slda, ewc, …"
 _DETECTORS = "What tells novel samples: knn, energy, …; default: the learner's own."
 
@@ -63,6 +65,8 @@ AuthorsOrder = Annotated[
 ]
 Size = Annotated[Count, _network("--size", "Side of the square images are brought to.", "PIXELS")]
 Channels = Annotated[Text, _network("--channels", "Convert images to grey or to RGB.", "grey|rgb")]
+Backbone = Annotated[Text, _network("--backbone", _BACKBONES, "NAME")]
+Frozen = Annotated[bool, _network("--frozen", "Leave the backbone as it is; its features are kept on disk.")]
 Architecture = Annotated[Text, _network("--architecture", _ARCHITECTURES, "NAME")]
 Head = Annotated[Text, _network("--head", "Last layer: SHELS's cosines, or a linear one.", "cosine|linear")]
 Weights = Annotated[
@@ -97,6 +101,8 @@ def train(  # noqa: PLR0913 - a parameter for each option
     authors_order: AuthorsOrder = None,
     size: Size = None,
     channels: Channels = None,
+    backbone: Backbone = None,
+    frozen: Frozen = False,
     architecture: Architecture = None,
     head: Head = None,
     weights: Weights = None,
@@ -120,9 +126,9 @@ def train(  # noqa: PLR0913 - a parameter for each option
     options.one_of("channels", channels, ("grey", "rgb"))
     options.one_of("depth weights", depth_weights, ("layer-wise", "late", "constant"))
     options.one_of("head", head, ("cosine", "linear"))
-    chosen = (options.names(known), options.names(novel))
+    classes = (options.names(known), options.names(novel))
     options.exclude(
-        {"--known": chosen[0], "--novel": chosen[1]},
+        {"--known": classes[0], "--novel": classes[1]},
         {"--known-count": known_count, "--authors-order": authors_order},
     )
     options.exclude({"--epochs": epochs}, {"--steps": steps})
@@ -130,26 +136,41 @@ def train(  # noqa: PLR0913 - a parameter for each option
     network["weights"] = None if weights is None else str(weights)
     length = {"epochs": epochs, "steps": steps, "batch_size": batch_size}
     loss = {"learning_rate": learning_rate, "alpha": alpha, "depth_weights": depth_weights}
-    settings = overridden(named_preset(preset, data), network, length | loss)
-    settings = replace(settings, rule=_threshold_rule(settings.rule, accept, sd))
-    if learner is not None or detector is not None:
+    named_preset(preset, data)  # an unknown one is refused before anything heavy is loaded
+
+    def made(base: Settings) -> Settings:
+        settings = overridden(base, network, length | loss)
+        settings = replace(settings, rule=_threshold_rule(settings.rule, accept, sd))
+        if learner is None and detector is None:
+            return settings
         from shels.learner.pairing import paired  # noqa: PLC0415
 
         numbers_of = preset.removeprefix("paper-") if preset.startswith("paper-") else data
         settings = paired(settings, learner, detector, numbers_of)
-        settings = overridden(settings, {"head": head}, {"alpha": alpha})  # what was asked for comes last
+        return overridden(settings, {"head": head}, {"alpha": alpha})  # what was asked for comes last
+
     from shels import runtime  # noqa: PLC0415
+    from shels.data.images import side_limit  # noqa: PLC0415
     from shels.data.inputs import load_known  # noqa: PLC0415
     from shels.data.splits import ClassChoice  # noqa: PLC0415
+    from shels.learner.choosing import chosen, readable_side  # noqa: PLC0415
     from shels.learner.training_directory import TrainingDirectory  # noqa: PLC0415
 
+    choose = partial(chosen, preset, data=data, backbone=backbone, frozen=frozen, architecture=architecture)
+    settings = made(choose(None).settings)
     target = TrainingDirectory(out, force=force)
     target.check()
-    where, choice = runtime.device(device), ClassChoice(*chosen, known_count, authors_order)
-    with FileReading(strict=strict, quiet=as_json) as files:
+    where, choice = runtime.device(device), ClassChoice(*classes, known_count, authors_order)
+    free = backbone is None and not frozen and architecture is None and size is None
+    limit = readable_side(preset, open_choice=free)
+    with FileReading(strict=strict, quiet=as_json) as files, side_limit(limit):
         samples, left_out = load_known(data, data_dir, settings.network, choice, channels=channels, seed=seed)
     files.show_table()
-    trained = _train(target, target.training(samples, settings, seed=seed, device=where), quiet=as_json)
+    found = choose(_side(samples) if size is None else None)
+    if found.words and not as_json:
+        say(found.words)
+    work = target.training(samples, made(found.settings), seed=seed, device=where)
+    trained = _train(target, work, quiet=as_json, faster=found.faster)
     result = _result(trained, target, data, left_out) | {"files": files.result()}
     print_result(result, partial(_show, data_dir=data_dir), as_json=as_json)
 
@@ -164,8 +185,14 @@ def _threshold_rule(base: ThresholdRule, accept: float | None, sd: float | None)
         raise SettingsError(f"{'--sd' if accept is None else '--accept'}: {error}") from error
 
 
-def _train(target: TrainingDirectory, work: Generator[Progress, None, Learner], *, quiet: bool) -> Learner:
-    with TrainingBar("training", quiet=quiet) as bar:
+def _side(samples: Samples) -> int | None:
+    return min(samples.inputs.shape[2:]) if samples.inputs.ndim == 4 else None
+
+
+def _train(
+    target: TrainingDirectory, work: Generator[Progress, None, Learner], *, quiet: bool, faster: str
+) -> Learner:
+    with TrainingBar("training", quiet=quiet, faster=faster) as bar:
         try:
             return bar.follow(work)
         except KeyboardInterrupt:

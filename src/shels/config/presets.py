@@ -38,7 +38,7 @@ DEFAULT = Settings(
 PHOTOS = Settings(
     network=NetworkSettings(backbone="efficientnet-lite0", image_size=128, scale=10.0),
     training=TrainingSettings(
-        optimiser=Adam(1e-3, schedule=Cosine(warm_up=0.1), decoupled_decay=0.01),
+        optimiser=Adam(5e-4, schedule=Cosine(warm_up=0.1), decoupled_decay=0.01),
         batch_size=32,
         epochs=6,
         keep="last",

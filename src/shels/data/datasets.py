@@ -200,7 +200,7 @@ class _Gathered:
 
     def __init__(self, origin: str, side: int | None) -> None:
         self.origin = origin
-        self.side = side or images.DEFAULT_SIDE
+        self.side = side or images.largest_side()
         self.found: list[Tensor] = []
         self._resized = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -36,6 +36,7 @@ MAX_PIXELS = 50_000_000
 """Of one image, unless more are allowed: what a decoder unpacks in a second or two."""
 PIXELS_VARIABLE = "SHELS_MAX_PIXELS"
 _allowed: ContextVar[int | None] = ContextVar("allowed pixels", default=None)
+_largest: ContextVar[int] = ContextVar("largest side", default=DEFAULT_SIDE)
 
 
 @contextmanager
@@ -51,6 +52,38 @@ def pixel_limit(most: int) -> Iterator[None]:
         yield
     finally:
         _allowed.reset(token)
+
+
+@contextmanager
+def side_limit(most: int) -> Iterator[None]:
+    """Let images be read with sides of so many pixels while this lasts, where no size is asked for.
+
+    Beyond 64, the limit of small networks, images are never enlarged: those of many sizes are brought to what
+    they typically have, or to the limit.
+    """
+    token = _largest.set(_pixel_count(most, "most"))
+    try:
+        yield
+    finally:
+        _largest.reset(token)
+
+
+def common_side(sides: Iterable[int]) -> int:
+    """Return the side that images of several sizes are brought to, by the shorter side of each.
+
+    >>> common_side([30, 200, 300]), common_side([])
+    (64, 64)
+    >>> with side_limit(128):
+    ...     common_side([30, 200, 300]), common_side([30, 40, 50])
+    (128, 40)
+    """
+    most, found = largest_side(), sorted(sides)
+    return most if most <= DEFAULT_SIDE or not found else min(most, found[len(found) // 2])
+
+
+def largest_side() -> int:
+    """Return the largest side that images keep where no size is asked for: see `side_limit`."""
+    return _largest.get()
 
 
 def max_pixels() -> int:

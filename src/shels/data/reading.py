@@ -21,7 +21,7 @@ from torch import Tensor
 
 from shels.data import images
 from shels.data.finding import Found, ImageFile, LeftOut
-from shels.data.images import DEFAULT_SIDE, Header
+from shels.data.images import Header
 from shels.data.samples import Label
 from shels.errors import DataError, MissingExtraError
 
@@ -131,7 +131,8 @@ class _Form(NamedTuple):
 def read_files(found: Found, size: int | None = None, channels: str | None = None) -> FilesRead:
     """Read images, each brought to one size and one kind of pixel as it is decoded.
 
-    size None keeps the size where all images have the same and no side is over 64; else 64 x 64.
+    size None keeps the size where all images have the same and no side is over 64; else 64 x 64, unless
+    `images.side_limit` allows more.
     channels None takes what the files have, which must then be the same in all.
     What cannot be read is left out, unless that is all of it, or all of a class; see `file_reading`.
     """
@@ -290,7 +291,8 @@ def _pixels(file: ImageFile, form: _Form) -> Tensor:
     source, side = file.opened(), form.side
     if side is None:
         header = images.read_header(source, file.title)
-        side = DEFAULT_SIDE if max(header.width, header.height) > DEFAULT_SIDE else None
+        most = images.largest_side()
+        side = most if max(header.width, header.height) > most else None
     pixels = images.read_pixels(source, file.title, form.channels, side)
     if form.expected is not None and tuple(pixels.shape[1:]) != form.expected:
         raise DataError(f"{file.name} has another size than its header says; save it again")
@@ -303,9 +305,9 @@ def _common_form(
     kind = channels or _common_channels(headers)
     sizes = {(header.height, header.width) for _, header in headers}
     first = next(iter(sizes))
-    if size is None and len(sizes) == 1 and max(first) <= DEFAULT_SIDE:
+    if size is None and len(sizes) == 1 and max(first) <= images.largest_side():
         return _Form(kind, None, first)
-    return _Form(kind, size or DEFAULT_SIDE)
+    return _Form(kind, size or images.common_side(min(header.height, header.width) for _, header in headers))
 
 
 def _common_channels(headers: Sequence[tuple[ImageFile, Header]]) -> str:

@@ -6,12 +6,22 @@ from typing import NamedTuple
 
 from shels.config import Settings
 from shels.config.presets import preset, with_backbone
+from shels.data.images import DEFAULT_SIDE
+from shels.data.preparation import BACKBONE_SIDE
 from shels.errors import SettingsError
 from shels.model.backbone import OWN
 from shels.model.backbone_library import LITE0, check_name, is_installed
 
 PHOTO_SIDE = 48
 """Images of this side and more are photos: a network pretrained on photos has something to say of them."""
+
+
+def readable_side(name: str, *, open_choice: bool) -> int:
+    """Return the largest side that images are read with before anything is chosen.
+
+    open_choice: whether neither a network, a backbone nor a size was asked for.
+    """
+    return BACKBONE_SIDE if name == "default" and open_choice and is_installed() else DEFAULT_SIDE
 
 
 class Choice(NamedTuple):
