@@ -84,13 +84,16 @@ def check_form(size: int | None, channels: str | None) -> None:
         raise SettingsError(unknown_name("channels", channels, ("grey", "rgb")))
 
 
-def read_pixels(source: Source, name: object, channels: str, side: int | None) -> Tensor:
-    """Return one image, resized to side x side where given: (channels, height, width), uint8."""
+def read_pixels(source: Source, name: object, channels: str | None, side: int | None) -> Tensor:
+    """Return one image, resized to side x side where given: (channels, height, width), uint8.
+
+    channels: "grey" or "rgb"; None leaves it what it is of these.
+    """
     from PIL import Image  # noqa: PLC0415
 
     image = decode(source, name, side)
-    with usable(name):
-        image = to_kind(image, channels)
+    with usable(str(name)):
+        image = to_kind(image, channels or ("grey" if is_grey(image) else "rgb"))
         if side is not None and image.size != (side, side):
             image = image.resize((side, side), Image.Resampling.BILINEAR)
     return to_tensor(image)
@@ -149,7 +152,7 @@ def _opened(source: Source, name: object) -> Iterator[Image]:
     """Open an image whose header promises no more pixels than allowed; nothing is decoded yet."""
     from PIL import Image  # noqa: PLC0415
 
-    if isinstance(source, Path):
+    if isinstance(source, Path) and not kind_of(source):
         require_target(source)
     most = max_pixels()
     if Image.MAX_IMAGE_PIXELS is not None and most > Image.MAX_IMAGE_PIXELS:
@@ -201,7 +204,7 @@ def require_target(path: Path) -> None:
     """Raise where there is no file, or only a link to none."""
     if not os.path.lexists(path):
         raise MissingDataError(f"no image file {path}")
-    if not kind_of(path) and path.is_symlink():
+    if path.is_symlink() and not kind_of(path):
         there = path.readlink()
         raise MissingDataError(f"{path} is a link to {there}, which cannot be reached; mend or remove it")
 
@@ -222,7 +225,8 @@ def to_kind(image: Image, channels: str) -> Image:
         image = _eight_bits(image)
     if image.has_transparency_data:
         image = _on_white(image)
-    return image.convert("L" if channels == "grey" else "RGB")
+    mode = "L" if channels == "grey" else "RGB"
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _on_white(image: Image) -> Image:
