@@ -24,7 +24,10 @@ from shels.data.datasets import inputs_of, samples_of
 from shels.data.inputs import form
 from shels.data.samples import Samples
 from shels.errors import SettingsError
+from shels.learner.choosing import chosen
 from shels.learner.learner import Learner, learn
+from shels.model.backbone import OWN
+from shels.model.backbone_library import LITE0
 
 Array = NDArray[Any]
 
@@ -38,6 +41,10 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
     novel_label: the answer for novel samples; -1 becomes "novel" where the classes are strings.
     random_state: an int for the same result every time, a RandomState, or None.
     device: "auto", "cpu" or "cuda".
+    backbone: a pretrained network for photos, `efficientnet-lite0`, `timm/MODEL`, `torchvision/MODEL`,
+        `open_clip/MODEL:WEIGHTS`, the path of an ONNX file, or an nn.Module that makes features (n, d) of
+        images normalised as for ImageNet; None takes one for images of 48 pixels and more where
+        `shels[photos]` is installed, False none. frozen: whether it is left as it is, which is faster.
     network: an architecture by name, or an nn.Sequential of Conv2d, Linear, ReLU, pooling, Flatten and
         Dropout that ends in ReLU features; None leaves it to the preset.
     image_size: side that images are resized to; None keeps their own, up to 64 pixels.
@@ -60,13 +67,15 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
     (181, 3)
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - scikit-learn's way: every choice is a parameter
         self,
         preset: str = "default",
         novel_label: Any = -1,
         random_state: int | np.random.RandomState | None = None,
         device: str = "auto",
         *,
+        backbone: str | nn.Module | bool | None = None,
+        frozen: bool = False,
         network: str | nn.Sequential | None = None,
         image_size: int | None = None,
         accept: float | None = None,
@@ -77,6 +86,8 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         self.novel_label = novel_label
         self.random_state = random_state
         self.device = device
+        self.backbone = backbone
+        self.frozen = frozen
         self.network = network
         self.image_size = image_size
         self.accept = accept
@@ -90,12 +101,14 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         Without y: a torch or Hugging Face data set, a pandas frame with columns such as path and label, or
         the path of a folder of class folders, a zip of such, a CSV of paths and labels, or an .npz file.
         """
-        settings = self._settings()
+        self._check()
         samples = self._samples(X, y)
+        settings = self._settings(samples)
         novel_label = resolve_novel_label(self.novel_label, samples.classes)
         chain = self.network if isinstance(self.network, nn.Module) else None
         seed = runtime.seed_from(self.random_state)
-        learner = learn(samples, settings, seed=seed, device=self.device, chain=chain)
+        own = self.backbone if isinstance(self.backbone, nn.Module) else None
+        learner = learn(samples, settings, seed=seed, device=self.device, chain=chain, backbone=own)
         self._adopt(learner, novel_label)
         return self
 
@@ -157,23 +170,41 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
     def load(cls, directory: str | Path, **parameters: Any) -> Self:
         """Load a fitted classifier from a saved learner; `parameters` as for the constructor."""
         self = cls(**parameters)
-        learner = Learner.load(directory, self.device)
+        own = self.backbone if isinstance(self.backbone, nn.Module) else None
+        learner = Learner.load(directory, self.device, backbone=own)
         stored = learner.novel_label if "novel_label" not in parameters else None
         self.novel_label = self.novel_label if stored is None else stored
         self._adopt(learner, resolve_novel_label(self.novel_label, learner.classes))
         self.n_features_in_ = learner.preparation.shape[-1]
         return self
 
-    def _settings(self) -> Settings:
-        settings = preset(self.preset) if self.settings is None else self.settings
-        if not isinstance(settings, Settings):
-            raise SettingsError(f"settings must be a shels.config.Settings, got {type(settings).__name__}")
+    def _check(self) -> None:
+        if not isinstance(self.settings, Settings | None):
+            kind = type(self.settings).__name__
+            raise SettingsError(f"settings must be a shels.config.Settings, got {kind}")
         if not isinstance(self.network, str | nn.Module | None):
             raise SettingsError(f"network must be a name or an nn.Sequential, got {self.network!r}")
+        if not isinstance(self.backbone, str | nn.Module | bool | None):
+            raise SettingsError(f"backbone must be a name or an nn.Module, got {self.backbone!r}")
+        if self.backbone and self.network is not None:
+            raise SettingsError("give a backbone or a network, not both")
+        if self.settings is None:
+            preset(self.preset)
+
+    def _settings(self, samples: Samples) -> Settings:
+        settings = self._chosen(samples) if self.settings is None else self.settings
         name = self.network if isinstance(self.network, str) else None
         network = {"architecture": name, "image_size": self.image_size}
         settings = overridden(settings, network, {"steps": self.max_steps})
         return settings if self.accept is None else replace(settings, rule=AcceptShare(self.accept))
+
+    def _chosen(self, samples: Samples) -> Settings:
+        side = min(samples.inputs.shape[2:]) if samples.inputs.ndim == 4 else None
+        if (self.network is not None or self.backbone is False) and not self.frozen:
+            return preset(self.preset)
+        name = OWN if isinstance(self.backbone, nn.Module) else self.backbone
+        asked = LITE0 if name is True else name or None
+        return chosen(self.preset, side, backbone=asked, frozen=self.frozen).settings
 
     def _samples(self, X: Any, y: Any) -> Samples:  # noqa: N803
         if isinstance(X, torch.utils.data.DataLoader):

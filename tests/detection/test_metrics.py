@@ -133,4 +133,4 @@ def test_the_table_of_measures_names_all_that_is_measured_and_the_columns_of_bot
     assert MEASURES["known_accuracy"].title_in(learning=False) == "known accuracy"
     agents = ["batches_to_detection", "false_alarms_per_1000", "false_alarm_share"]
     lower = [key for key, each in MEASURES.items() if not each.higher_is_better]
-    assert lower == ["forgetting", "fpr95", *agents]
+    assert lower == ["forgetting", "fpr95", *agents, "false_alarm_rate", "added_false_alarm_rate"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
@@ -153,10 +154,15 @@ class Shown:
 class TrainingBar(Shown):
     """A training's progress: a bar in a terminal; ten lines in a log, and none beside JSON."""
 
-    def __init__(self, label: str, *, quiet: bool) -> None:
+    def __init__(self, label: str, *, quiet: bool, faster: str = "") -> None:
+        """Show a training. faster: what would take less time, said where it takes long."""
         console = messages()
         self._lines = not console.is_terminal and not quiet
+        self._quiet, self._faster = quiet, faster
+        self._first: tuple[int, float] | None = None
+        self._estimated = False
         self._tenth = 0
+        self._stage = ""
         self._live = self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=16),
@@ -186,10 +192,9 @@ class TrainingBar(Shown):
         if progress.resumed:
             say(f"resuming from step {progress.step}")
         if progress.stage != "training":
-            self._bar.update(self._task, description=progress.stage, total=None, step="", accuracy="")
-            if self._lines:
-                say(progress.stage)
+            self._show_stage(progress)
             return
+        self._estimate(progress)
         accuracy = progress.check.validation_accuracy if progress.check else None
         self._bar.update(self._task, completed=progress.step, total=progress.steps)
         self._bar.update(self._task, step=f"step {progress.step}/{progress.steps}")
@@ -198,6 +203,41 @@ class TrainingBar(Shown):
             before, self._tenth = self._tenth, 10 * progress.step // max(progress.steps, 1)
             if self._lines and self._tenth != before:
                 say(f"step {progress.step}/{progress.steps}, validation accuracy {percent(accuracy)}")
+
+    def _show_stage(self, progress: training.Progress) -> None:
+        """Show work before or after the training's steps, counted where it has several."""
+        counted = progress.step < progress.steps
+        step = f"{progress.step}/{progress.steps}" if counted else ""
+        total = progress.steps if counted else None
+        self._bar.update(self._task, description=progress.stage, total=total, step=step, accuracy="")
+        self._bar.update(self._task, completed=progress.step if counted else 0)
+        if self._lines and progress.stage != self._stage:
+            say(progress.stage)
+        self._stage = progress.stage
+
+    def _estimate(self, progress: training.Progress) -> None:
+        """Say once how long it will take, by the first steps, where that is half a minute or more."""
+        if self._first is None:
+            self._first = progress.step, time.monotonic()
+        taken = progress.step - self._first[0]
+        if self._estimated or self._quiet or taken < 5:
+            return
+        self._estimated = True
+        left = (time.monotonic() - self._first[1]) / taken * (progress.steps - progress.step)
+        if left >= 30:
+            also = f"; {self._faster}" if self._faster else ""
+            say(f"about {_rough(left)} left at most, by the first {progress.step} steps{also}")
+
+
+def _rough(seconds: float) -> str:
+    """Write a duration as a person would.
+
+    >>> _rough(34), _rough(150), _rough(7000)
+    ('35 seconds', '3 minutes', '1.9 hours')
+    """
+    if seconds < 90:
+        return f"{5 * math.ceil(seconds / 5)} seconds"
+    return f"{math.ceil(seconds / 60)} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 class DownloadBar(Shown):

@@ -74,6 +74,7 @@ Positive: TypeAlias = Annotated[float, number(0, over=True)]
 NotNegative: TypeAlias = Annotated[float, number(0)]
 Share: TypeAlias = Annotated[float, number(0, 1)]
 ShareOverZero: TypeAlias = Annotated[float, number(0, 1, over=True)]
+Flag: TypeAlias = Annotated[bool, Rule("true or false", lambda value: isinstance(value, bool))]
 Name: TypeAlias = Annotated[str, text("a name")]
 
 

@@ -54,6 +54,8 @@ _LATER: dict[str, Any] = {
     "schedule": None,
     "decoupled_decay": 0.0,
     "augmentation": None,
+    "backbone": None,
+    "frozen": False,
 }
 """Settings that came later, left out of plain data where nothing was chosen: what was stored stays valid.
 

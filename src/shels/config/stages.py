@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 from shels.config.checks import (
     Checked,
     Count,
+    Flag,
     Name,
     NotNegative,
     Positive,
@@ -37,6 +38,10 @@ class NetworkSettings(Checked):
     """The last layer: the paper's cosine; to compare with, a linear layer or cosines with a learned scale."""
     weights: Annotated[str, text("a file's path")] | None = None
     """A safetensors file of pretrained weights (VGG16 only)."""
+    backbone: Annotated[str, text("a backbone's name, or the path of an ONNX file")] | None = None
+    """A pretrained network that makes features of photos, in front of the layers that are added."""
+    frozen: Flag = False
+    """Whether the backbone is left as it is; else its last layers are trained too."""
     scale: Positive | None = 1.0
     """What the cosine head multiplies its cosines by, an inverse temperature; None learns it, from 10 on.
 
@@ -46,6 +51,7 @@ class NetworkSettings(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         fits = self.head == "cosine" or self.scale == 1
+        require(not self.frozen or self.backbone, "frozen", "false without a backbone", self.frozen)
         require(fits, "scale", f'1 with head "{self.head}" (it is the cosine head\'s)', self.scale)
 
 

@@ -14,6 +14,8 @@ from shels.config import NetworkSettings
 from shels.data.images import DEFAULT_SIDE
 from shels.errors import DataError
 
+BACKBONE_SIDE = 128
+"""Side of the images that a backbone is shown, unless another is chosen: a third of the time of 224."""
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_SD = (0.229, 0.224, 0.225)
 
@@ -92,8 +94,8 @@ def prepare_for(inputs: Tensor, settings: NetworkSettings) -> Preparation:
         return Preparation((inputs.shape[1],), mean=exact.mean(dim=0).float(), sd=sd.float())
     channels = inputs.shape[1]
     height, width = (min(side, DEFAULT_SIDE) for side in inputs.shape[2:])
-    if settings.image_size is not None:
-        height = width = settings.image_size
+    if settings.image_size is not None or settings.backbone is not None:
+        height = width = settings.image_size or BACKBONE_SIDE
     shape = (channels, height, width)
     if settings.pixels == "unit":
         return Preparation(shape, settings.image_fit)

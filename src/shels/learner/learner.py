@@ -23,11 +23,13 @@ from shels.detection.drift import ImageStatistics
 from shels.detection.protocol import Detector, KnownSamples, Labelled
 from shels.errors import DataError, SettingsError
 from shels.learner import changes, storage
+from shels.learner.feature_cache import features_of
 from shels.learner.pairing import detector_beside, needs_memory, score_name
 from shels.learning.protocol import views_of
 from shels.learning.registry import method_of
+from shels.model.backbone_library import open_backbone
 from shels.model.chains import describe
-from shels.model.networks import Network, Views, build, from_chain
+from shels.model.networks import Network, Views, behind, build, from_chain
 from shels.training import Checkpoint, Fit, Progress, Rows, TrainingRequest, TrialData, TrialTraining, fitting
 
 
@@ -124,9 +126,12 @@ class Learner:
         storage.save(Path(directory), vars(self))
 
     @staticmethod
-    def load(directory: str | Path, device: str = "auto") -> Learner:
-        """Return the learner saved in a directory; what is damaged, foreign or newer is refused."""
-        return Learner(**storage.load(Path(directory), runtime.device(device)))
+    def load(directory: str | Path, device: str = "auto", *, backbone: nn.Module | None = None) -> Learner:
+        """Return the learner saved in a directory; what is damaged, foreign or newer is refused.
+
+        backbone: the module that the model was trained on, where that was one of one's own.
+        """
+        return Learner(**storage.load(Path(directory), runtime.device(device), backbone))
 
 
 def learning(
@@ -136,13 +141,18 @@ def learning(
     seed: int,
     device: str | torch.device = "auto",
     chain: nn.Sequential | None = None,
+    backbone: nn.Module | None = None,
     checkpoint: Path | None = None,
+    views: Tensor | None = None,
 ) -> Generator[Progress, None, Learner]:
     """Learn these samples' classes: hold some out, train on the rest, set the thresholds; report on the way.
 
-    chain: a network of one's own instead of the settings' architecture. checkpoint: where an unfinished
-    training leaves its state, from which it goes on.
+    chain: a network of one's own instead of the settings' architecture. backbone: a module of one's own in
+    place of the settings' backbone. checkpoint: where an unfinished training leaves its state, from which it
+    goes on. views: further views of each sample, (k, n, ...), trained on where the sample is.
     """
+    if settings.network.frozen:
+        return (yield from _on_frozen(samples, settings, seed, device, backbone, checkpoint))
     if settings.network.head == "scaled-cosine":
         raise SettingsError('head "scaled-cosine" is a rival\'s, for experiments; use "cosine" or "linear"')
     score_name(settings)  # refuses a detector and a learner that cannot work together
@@ -156,7 +166,7 @@ def learning(
     preparation = prepare_for(training.inputs, settings.network)
     method_of(settings.accommodation).check(preparation.shape, len(samples.classes))
     if chain is None:
-        network = build(settings.network, preparation.shape, len(samples.classes), seed)
+        network = build(settings.network, preparation.shape, len(samples.classes), seed, backbone)
     else:
         head = settings.network.head, len(samples.classes), seed, settings.network.scale
         network = from_chain(chain, preparation.shape, *head)
@@ -164,13 +174,47 @@ def learning(
     network.to(runtime.device(device))
     preparation = preparation.to(runtime.device(device))
     rows = [Rows(index, samples.labels[index]) for index in (split.training, split.selection)]
-    trial = TrialData(samples.inputs, rows[0], rows[1], preparation)
+    inputs = samples.inputs
+    if views is not None:
+        index = torch.cat([split.training + len(samples) * view for view in range(len(views) + 1)])
+        rows[0] = Rows(index, samples.labels[index % len(samples)])
+        inputs = torch.cat([samples.inputs, views.flatten(0, 1)])
+    trial = TrialData(inputs, rows[0], rows[1], preparation)
     store = Checkpoint(checkpoint, _about(settings, network, preparation)) if checkpoint else None
     initial = method_of(settings.accommodation).initial(network, settings.training)
     request = TrialTraining(network, trial, seed, checkpoint=store)
     fit = yield from fitting(TrainingRequest(request, initial.loss, initial.settings, initial.after_step))
     yield Progress(fit.checks[-1].step, fit.checks[-1].step, stage="setting thresholds")
     return assembled(network, training, held_out, preparation, settings, seed, fit)
+
+
+VIEWS = 3
+"""How many changed views of each photo are trained on where a frozen backbone's features are kept."""
+
+
+def _on_frozen(
+    samples: Samples,
+    settings: Settings,
+    seed: int,
+    device: str | torch.device,
+    own: nn.Module | None,
+    checkpoint: Path | None,
+) -> Generator[Progress, None, Learner]:
+    """Learn from what a frozen backbone makes of samples, and put both together."""
+    where = runtime.device(device)
+    backbone = open_backbone(own or settings.network.backbone or "", frozen=True).to(where)
+    preparation = prepare_for(samples.inputs, settings.network).to(where)
+    change = settings.training.augmentation
+    found = yield from features_of(backbone, preparation, samples.inputs, change, views=VIEWS, seed=seed)
+    vectors = replace(samples, inputs=found[0].cpu())
+    network = replace(settings.network, backbone=None, frozen=False, image_size=None, architecture="vectors")
+    plain = replace(settings, network=network, training=replace(settings.training, augmentation=None))
+    more = found[1:].cpu() if len(found) > 1 else None
+    learner = yield from learning(vectors, plain, seed=seed, device=where, checkpoint=checkpoint, views=more)
+    learner.network = behind(backbone, learner.network, learner.preparation.mean, learner.preparation.sd)
+    learner.preparation, learner.settings = preparation, settings
+    learner.statistics = ImageStatistics.fit(samples.inputs, samples.labels)
+    return learner
 
 
 learn = runtime.to_end(learning)

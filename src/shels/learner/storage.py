@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from shels._version import __version__
 from shels.config import from_dict, to_dict
 from shels.data.preparation import Preparation
 from shels.detection.drift import ImageStatistics
 from shels.detection.protocol import StoredParts
-from shels.errors import ModelFileError
+from shels.errors import MissingExtraError, ModelFileError
 from shels.files import read_tensors, require_regular, to_bytes, write_whole
 from shels.learner import tables
 from shels.learner.pairing import detector_beside
@@ -82,8 +82,11 @@ def _tidy(directory: Path, needed: set[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def load(directory: Path, device: torch.device) -> Fields:
-    """Return the fields of the learner in a directory, of a home its current version, every part checked."""
+def load(directory: Path, device: torch.device, own: nn.Module | None = None) -> Fields:
+    """Return the fields of the learner in a directory, of a home its current version, every part checked.
+
+    own: the module of a backbone of one's own, which no file can hold.
+    """
     directory = resolve(directory)
     document = _read_document(directory)
     try:
@@ -91,7 +94,9 @@ def load(directory: Path, device: torch.device) -> Fields:
         files = document["files"]
         parts = {part: _read_part(directory, part, files[part]) for part in _PARTS}
         sums = [_read_part(directory, _CLASS, digest) for digest in files[_CLASS]]
-        return _fields(document, parts, sums, device)
+        return _fields(document, parts, sums, device, own)
+    except MissingExtraError:
+        raise
     except ModelFileError as error:
         if str(directory) in str(error):
             raise
@@ -106,10 +111,11 @@ def _fields(
     parts: dict[str, dict[str, Tensor]],
     sums: list[dict[str, Tensor]],
     device: torch.device,
+    own: nn.Module | None = None,
 ) -> Fields:
     """Return the fields of a learner from its files, once all of them are as their tables say."""
     settings = from_dict(document["settings"])
-    network = _network(document, parts["network"]).to(device)
+    network = _network(document, parts["network"], own).to(device)
     said, numbers, classes = document["preparation"], parts["preparation"], document["classes"]
     shape, stored = tuple(said["shape"]), StoredParts(parts["detector"], parts["projection"], sums)
     model = tables.Model.of(network, settings, shape, len(classes))
@@ -173,12 +179,12 @@ def _tensors(learner: Fields) -> dict[str, Any]:
     }
 
 
-def _network(document: Document, weights: dict[str, Tensor]) -> Network:
+def _network(document: Document, weights: dict[str, Tensor], own: nn.Module | None = None) -> Network:
     """Return the network; it gets memory once the stored weights are known to fit its description."""
     shape = tuple(document["preparation"]["shape"])
     said = document["settings"]["network"]
     given = said["head"], len(document["taught"]), said.get("scale", 1.0)
-    network = outline(document["network"], shape, *given)
+    network = outline(document["network"], shape, *given, own)
     check_tensors(weights, tables.network_table(network), {}, "the network file")
     unset(network, "cpu").load_state_dict(weights)
     return network.eval()

@@ -214,9 +214,11 @@ class Model:
 
 def network_table(network: Network) -> dict[str, Spec]:
     """Return what the network's file must hold, from the network that model.json describes."""
-    rules = {"running_var": schema.NOT_NEGATIVE}
+    rules = {"running_var": schema.NOT_NEGATIVE, "sd": schema.POSITIVE, "spread": schema.POSITIVE}
     return {
-        name: single(" ".join(map(str, value.shape)), rules.get(name.rsplit(".", 1)[-1], schema.FINITE))
+        name: Spec(
+            " ".join(map(str, value.shape)), rules.get(name.rsplit(".", 1)[-1], schema.FINITE), (value.dtype,)
+        )
         for name, value in network.state_dict().items()
     }
 

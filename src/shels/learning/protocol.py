@@ -109,6 +109,11 @@ class LearningMethod(ABC):
 
     def require_layers(self, network: Network) -> None:
         """Refuse a network with layers that the method cannot hold on to."""
+        if network.backbone is not None and not self.frozen_features:
+            raise ArchitectureError(
+                f"accommodation {self.settings.kind!r} trains the whole network on each new class and would "
+                "undo a backbone; take a way that leaves features as they are: gaussian, slda, fecam, ranpac"
+            )
         if not self.normalised and any(isinstance(layer, BatchNorm2d) for layer in network.body):
             raise ArchitectureError(
                 f"accommodation {self.settings.kind!r} holds weights, not the running averages of batch "

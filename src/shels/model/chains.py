@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from shels.errors import ArchitectureError, unknown_name
+from shels.model.backbone import Backbone, described, own_module, remade
+from shels.model.backbone_library import bare_module
 from shels.model.normalisation import BatchNorm2d
 
 Shape = tuple[int, ...]
@@ -102,12 +105,14 @@ def shapes(body: nn.Sequential, shape: Shape) -> list[Shape]:
 
 
 def _shape_after(layer: nn.Module, shape: Shape) -> Shape:
-    if isinstance(layer, nn.ReLU | nn.Identity):
+    if isinstance(layer, BatchNorm2d | nn.BatchNorm2d) and (
+        len(shape) != 4 or shape[1] != layer.num_features
+    ):
+        raise ValueError(f"{type(layer).__name__} of {layer.num_features} channels got {shape[1:]}")
+    if isinstance(layer, nn.ReLU | nn.Identity | BatchNorm2d | nn.BatchNorm2d):
         return shape
-    if isinstance(layer, BatchNorm2d | nn.BatchNorm2d):
-        if len(shape) != 4 or shape[1] != layer.num_features:
-            raise ValueError(f"{type(layer).__name__} of {layer.num_features} channels got {shape[1:]}")
-        return shape
+    if isinstance(layer, Backbone):
+        return layer.shape_after(shape)
     if isinstance(layer, nn.Conv2d | nn.MaxPool2d) and len(shape) == 4:
         sides = _sides_after(layer, shape[2:])
         reads = layer.in_channels if isinstance(layer, nn.Conv2d) else shape[1]
@@ -155,8 +160,12 @@ def describe(chain: nn.Sequential) -> list[dict[str, Any]]:
     return [_describe_layer(layer) for layer in layers]
 
 
-def rebuild(description: Sequence[dict[str, Any]], device: str = "cpu") -> nn.Sequential:
+def rebuild(
+    description: Sequence[dict[str, Any]], device: str = "cpu", own: nn.Module | None = None
+) -> nn.Sequential:
     """Return the chain that `describe` told of, its weights unset; every number in it is checked first.
+
+    own: the module of a backbone of one's own, which a description cannot hold.
 
     >>> rebuild([{"kind": "Linear", "in_features": 2, "out_features": 3, "bias": True}, {"kind": "ReLU"}])
     Sequential(
@@ -167,7 +176,7 @@ def rebuild(description: Sequence[dict[str, Any]], device: str = "cpu") -> nn.Se
     if not isinstance(description, Sequence) or len(description) > _MOST_LAYERS:
         raise ArchitectureError(f"a chain must be a list of at most {_MOST_LAYERS} layers")
     with torch.device("meta"):
-        layers = [_rebuild_layer(item) for item in description]
+        layers = [_rebuild_layer(item, own) for item in description]
     return unset(nn.Sequential(*layers), device)
 
 
@@ -181,7 +190,8 @@ def unset(module: Unset, device: str | torch.device) -> Unset:
     """
     for part in module.modules():
         for name, value in part.named_parameters(recurse=False):
-            setattr(part, name, nn.Parameter(torch.empty(value.shape, dtype=value.dtype, device=device)))
+            room = torch.empty(value.shape, dtype=value.dtype, device=device)
+            setattr(part, name, nn.Parameter(room, requires_grad=value.requires_grad))
         for name, average in part.named_buffers(recurse=False):
             setattr(part, name, torch.empty(average.shape, dtype=average.dtype, device=device))
     return module
@@ -200,7 +210,14 @@ def flat(chain: nn.Module) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
+def same_layers(chain: nn.Sequential, device: str = "cpu") -> nn.Sequential:
+    """Return a chain of the same layers, its weights unset."""
+    return rebuild(describe(chain), device, own_module(chain))
+
+
 def _describe_layer(layer: nn.Module) -> dict[str, Any]:
+    if isinstance(layer, Backbone):
+        return described(layer)
     kind = type(layer).__name__
     if kind not in _LAYERS or type(layer) not in (_LAYERS[kind][0], nn.BatchNorm2d):
         why = (
@@ -226,8 +243,10 @@ def _known_norm(layer: nn.BatchNorm2d) -> bool:
     return layer.affine and layer.track_running_stats and layer.momentum is not None
 
 
-def _rebuild_layer(item: dict[str, Any]) -> nn.Module:
+def _rebuild_layer(item: dict[str, Any], own: nn.Module | None = None) -> nn.Module:
     kind = item.get("kind") if isinstance(item, dict) else None
+    if kind == "Backbone":
+        return remade(item, partial(bare_module, own=own))
     if not isinstance(kind, str) or kind not in _LAYERS:
         raise ArchitectureError(unknown_name("layer", kind, _LAYERS))
     make, names = _LAYERS[kind]

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from shels.errors import ArchitectureError
 from shels.model.activations import weight_layers
-from shels.model.chains import describe, rebuild, unset
+from shels.model.backbone import own_module
+from shels.model.chains import describe, rebuild, same_layers, unset
 from shels.model.head import resized
 from shels.model.networks import Network, initialise
 
@@ -24,7 +25,7 @@ def fresh(network: Network, classes: int, draw: torch.Generator) -> Network:
 
     Nothing of the given weights is in it. Drawn on the CPU, so the same numbers on every device.
     """
-    body = rebuild(describe(network.body))
+    body = same_layers(network.body)
     with torch.device("meta"):
         head = resized(network.head, network.head.weight.shape[1], classes)
     started = Network(body, unset(head, "cpu"))
@@ -116,6 +117,6 @@ def _rebuilt(network: Network, state: Mapping[str, Tensor], more: Mapping[str, i
     with torch.device("meta"):
         head = resized(network.head, width, rows)
     device = str(network.head.weight.device)
-    grown = Network(rebuild(layers, device), unset(head, device))
+    grown = Network(rebuild(layers, device, own_module(network.body)), unset(head, device))
     grown.load_state_dict(dict(state))
     return grown.train(network.training)

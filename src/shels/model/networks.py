@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from shels.config import NetworkSettings
 from shels.errors import ArchitectureError, ModelFileError, SettingsError, unknown_name
 from shels.files import read_tensors
-from shels.model.chains import Shape, describe, feature_count, flat, rebuild, unset
+from shels.model.backbone import Backbone
+from shels.model.backbone_library import open_backbone
+from shels.model.chains import Shape, feature_count, flat, rebuild, same_layers, unset
 from shels.model.head import CosineHead, LinearHead, ScaledCosineHead
 from shels.model.normalisation import BatchNorm2d
 from shels.model.trunk import run
@@ -38,6 +40,8 @@ class Views(NamedTuple):
 
 
 MOST_SHARED = 2048
+ADDED = 256
+"""Units of the layer that stands between a backbone and the head: the high-level features."""
 
 
 def pooled(maps: Tensor) -> Tensor:
@@ -83,9 +87,12 @@ class Network(nn.Module):
 
         Features after the last convolution serve every class; later ones each serve few. Where there is no
         convolution, the first hidden layer's features are the shared ones. In chains with batch
-        normalisation, maps are shared before they are averaged over space, not after.
+        normalisation, maps are shared before they are averaged over space, not after. A backbone's features
+        are shared, whatever follows it.
         """
         kinds = [type(layer).__name__ for layer in self.body]
+        if "Backbone" in kinds:
+            return kinds.index("Backbone") + 1
         if "Conv2d" in kinds:
             last = len(kinds) - kinds[::-1].index("Conv2d")
             ends = {"Linear", "Flatten"} | ({"AdaptiveAvgPool2d"} if "BatchNorm2d" in kinds else set())
@@ -98,17 +105,35 @@ class Network(nn.Module):
         return scores
 
     def weight_names(self) -> list[str]:
-        """Return the names of the weight matrices in order of depth, the head last (no biases)."""
-        return [name for name, value in self.named_parameters() if value.ndim > 1]
+        """Return the names of the weight matrices in order of depth, the head last (no biases).
+
+        Those inside a backbone are left out: its units are pretrained, and sparsity would undo them.
+        """
+        inside = tuple(f"body.{i}." for i, layer in enumerate(self.body) if isinstance(layer, Backbone))
+        names = [name for name, value in self.named_parameters() if value.ndim > 1]
+        return [name for name in names if not name.startswith(inside)]
+
+    @property
+    def backbone(self) -> Backbone | None:
+        """The backbone that the chain begins with, if it has one."""
+        first = next(iter(self.body), None)
+        return first if isinstance(first, Backbone) else None
 
 
-def build(settings: NetworkSettings, shape: Shape, classes: int, seed: int) -> Network:
+def build(
+    settings: NetworkSettings, shape: Shape, classes: int, seed: int, own: nn.Module | None = None
+) -> Network:
     """Return a fresh network for inputs of `shape`, Xavier-initialised from the seed, biases zero.
+
+    own: a module of one's own in place of the settings' backbone.
 
     >>> network = build(NetworkSettings("vectors"), shape=(10,), classes=3, seed=0)
     >>> network(torch.zeros(5, 10)).shape
     torch.Size([5, 3])
     """
+    if settings.backbone is not None:
+        backbone = open_backbone(own or settings.backbone, frozen=settings.frozen)
+        return on_backbone(backbone, settings, classes, seed)
     name = automatic(shape) if settings.architecture == "auto" else settings.architecture
     if name not in ARCHITECTURES:
         raise SettingsError(unknown_name("architecture", name, ["auto", *ARCHITECTURES]))
@@ -124,6 +149,27 @@ def build(settings: NetworkSettings, shape: Shape, classes: int, seed: int) -> N
     if settings.weights is not None:
         load_vgg16(dict(body.named_parameters()), Path(settings.weights))
     return attach_head(body, shape, settings.head, classes, seed, settings.scale)
+
+
+def on_backbone(backbone: Backbone, settings: NetworkSettings, classes: int, seed: int) -> Network:
+    """Return a network of a backbone, one hidden layer of SHELS's own, and a head."""
+    with torch.device("meta"):
+        added = _linear_chain(backbone.features, (ADDED,))
+    initialise(unset(added, "cpu"), generator(seed, "body"))
+    body = nn.Sequential(backbone, *added)
+    shape = (len(backbone.origin.mean), backbone.origin.size, backbone.origin.size)
+    return attach_head(body, shape, settings.head, classes, seed, settings.scale)
+
+
+def behind(backbone: Backbone, network: Network, centre: Tensor | None, spread: Tensor | None) -> Network:
+    """Return a network of vectors, which were a backbone's features, behind that backbone.
+
+    centre, spread: what those vectors were taken off and divided by, (features,).
+    """
+    if centre is not None and spread is not None:
+        backbone.centre.copy_(centre)
+        backbone.spread.copy_(spread)
+    return Network(nn.Sequential(backbone, *network.body), network.head).eval()
 
 
 # Torchvision's names for VGG16's linear layers; its convolutions are called features.N there, N here.
@@ -155,17 +201,25 @@ def from_chain(
     chain: nn.Sequential, shape: Shape, head: str, classes: int, seed: int, scale: float | None = 1.0
 ) -> Network:
     """Return a network on a chain of the user's own, its weights kept as they come."""
-    body = rebuild(describe(chain))
+    body = same_layers(chain)
     weights = flat(chain).state_dict()
     body.load_state_dict({name: weights[name] for name in weights if not name.endswith("_tracked")})
     return attach_head(body, shape, head, classes, seed, scale)
 
 
 def outline(
-    description: Sequence[dict[str, Any]], shape: Shape, head: str, classes: int, scale: float | None = 1.0
+    description: Sequence[dict[str, Any]],
+    shape: Shape,
+    head: str,
+    classes: int,
+    scale: float | None = 1.0,
+    own: nn.Module | None = None,
 ) -> Network:
-    """Return the network that a description tells of, without memory for its weights, to compare first."""
-    body = rebuild(description, device="meta")
+    """Return the network that a description tells of, without memory for its weights, to compare first.
+
+    own: the module of a backbone of one's own.
+    """
+    body = rebuild(description, "meta", own)
     with torch.device("meta"):
         return Network(body, _head(head, feature_count(body, shape), classes, scale))
 

