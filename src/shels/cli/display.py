@@ -185,7 +185,7 @@ class TrainingBar(Shown):
     def show_reading(self, progress: ReadProgress) -> None:
         """Show how many files have been read, before a training."""
         files = f"{progress.done}/{progress.total} files"
-        self._bar.update(self._task, description=progress.stage, step=files)
+        self._bar.update(self._task, description="reading", step=files)
         self._bar.update(self._task, completed=progress.done, total=progress.total)
 
     def _show(self, progress: training.Progress) -> None:

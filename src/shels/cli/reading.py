@@ -61,8 +61,7 @@ class FileReading(Shown):
     def _update(self, progress: ReadProgress) -> None:
         if progress.done == 1:
             self._bar.start()
-        stage, done, total = progress
-        self._bar.update(self._task, description=stage, completed=done, total=total)
+        self._bar.update(self._task, completed=progress.done, total=progress.total)
         if progress.done == progress.total:
             self._bar.stop()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -68,17 +68,17 @@ def side_limit(most: int) -> Iterator[None]:
         _largest.reset(token)
 
 
-def common_side(sides: Iterable[int]) -> int:
-    """Return the side that images of several sizes are brought to, by the shorter side of each.
+def common_side(typical: int) -> int:
+    """Return the side that images of several sizes are brought to, by what they typically have.
 
-    >>> common_side([30, 200, 300]), common_side([])
+    >>> common_side(200), common_side(40)
     (64, 64)
     >>> with side_limit(128):
-    ...     common_side([30, 200, 300]), common_side([30, 40, 50])
+    ...     common_side(200), common_side(40)
     (128, 40)
     """
-    most, found = largest_side(), sorted(sides)
-    return most if most <= DEFAULT_SIDE or not found else min(most, found[len(found) // 2])
+    most = largest_side()
+    return most if most <= DEFAULT_SIDE else min(most, typical)
 
 
 def largest_side() -> int:
@@ -117,13 +117,16 @@ def check_form(size: int | None, channels: str | None) -> None:
         raise SettingsError(unknown_name("channels", channels, ("grey", "rgb")))
 
 
-def read_pixels(source: Source, name: object, channels: str, side: int | None) -> Tensor:
-    """Return one image, resized to side x side where given: (channels, height, width), uint8."""
+def read_pixels(source: Source, name: object, channels: str | None, side: int | None) -> Tensor:
+    """Return one image, resized to side x side where given: (channels, height, width), uint8.
+
+    channels: "grey" or "rgb"; None leaves it what it is of these.
+    """
     from PIL import Image  # noqa: PLC0415
 
     image = decode(source, name, side)
-    with usable(name):
-        image = to_kind(image, channels)
+    with usable(str(name)):
+        image = to_kind(image, channels or ("grey" if is_grey(image) else "rgb"))
         if side is not None and image.size != (side, side):
             image = image.resize((side, side), Image.Resampling.BILINEAR)
     return to_tensor(image)
@@ -182,7 +185,7 @@ def _opened(source: Source, name: object) -> Iterator[Image]:
     """Open an image whose header promises no more pixels than allowed; nothing is decoded yet."""
     from PIL import Image  # noqa: PLC0415
 
-    if isinstance(source, Path):
+    if isinstance(source, Path) and not kind_of(source):
         require_target(source)
     most = max_pixels()
     if Image.MAX_IMAGE_PIXELS is not None and most > Image.MAX_IMAGE_PIXELS:
@@ -234,7 +237,7 @@ def require_target(path: Path) -> None:
     """Raise where there is no file, or only a link to none."""
     if not os.path.lexists(path):
         raise MissingDataError(f"no image file {path}")
-    if not kind_of(path) and path.is_symlink():
+    if path.is_symlink() and not kind_of(path):
         there = path.readlink()
         raise MissingDataError(f"{path} is a link to {there}, which cannot be reached; mend or remove it")
 
@@ -255,7 +258,8 @@ def to_kind(image: Image, channels: str) -> Image:
         image = _eight_bits(image)
     if image.has_transparency_data:
         image = _on_white(image)
-    return image.convert("L" if channels == "grey" else "RGB")
+    mode = "L" if channels == "grey" else "RGB"
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _on_white(image: Image) -> Image:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,7 +27,6 @@ from shels.errors import DataError, MissingExtraError
 
 Value = TypeVar("Value")
 Fault: TypeAlias = DataError | MissingExtraError
-Stage: TypeAlias = Literal["looking at", "reading"]
 
 _MOST_THREADS = 8
 _SAMPLED = 300
@@ -35,9 +34,8 @@ _SAMPLED = 300
 
 
 class ReadProgress(NamedTuple):
-    """How many of the files have been looked at (their headers) or read (their pixels)."""
+    """How many of the files have been read."""
 
-    stage: Stage
     done: int
     total: int
 
@@ -118,12 +116,13 @@ class FilesRead(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """What an image is brought to; without a side, images of up to 64 pixels keep their own size.
+    """What an image is brought to.
 
+    channels: None leaves it grey or RGB, as it is. side: None leaves it its own size, up to 64 pixels.
     expected: the height and width that it must then have, where all have the same.
     """
 
-    channels: str
+    channels: str | None
     side: int | None
     expected: tuple[int, int] | None = None
 
@@ -137,16 +136,14 @@ def read_files(found: Found, size: int | None = None, channels: str | None = Non
     What cannot be read is left out, unless that is all of it, or all of a class; see `file_reading`.
     """
     images.check_form(size, channels)
-    out, files = _LeavingOut(found), found.files
-    form = _Form(channels or "rgb", size)
-    if channels is None or size is None:
-        headers = list(out.kept(files, _header, "looking at"))
-        out.require(file for file, _ in headers)
-        files, form = [file for file, _ in headers], _common_form(headers, size, channels)
+    out, kept = _LeavingOut(found), list[ImageFile]()
+    form = _common_form(found.files, size, channels)
     inputs = torch.empty(0, dtype=torch.uint8)
-    kept: list[ImageFile] = []
-    for file, image in out.kept(files, lambda file: _pixels(file, form), "reading"):
-        inputs = inputs if kept else image.new_empty((len(files), *image.shape))
+    for file, image in out.kept(found.files, lambda file: _pixels(file, form)):
+        if not kept:
+            inputs = image.new_empty((len(found.files), *image.shape))
+        if image.shape[0] != inputs.shape[1]:
+            raise _mixed(kept[0], file, first_is_grey=inputs.shape[1] == 1)
         inputs[len(kept)] = image
         kept.append(file)
     out.require(kept)
@@ -162,7 +159,7 @@ def read_groups(found: Found, size: int | None, channels: str, at_once: int = 25
     images.check_form(size, channels)
     out, form = _LeavingOut(found), _Form(channels, size)
     every: list[ImageFile] = []
-    pixels = out.kept(found.files, lambda file: _pixels(file, form), "reading")
+    pixels = out.kept(found.files, lambda file: _pixels(file, form))
     while group := list(islice(pixels, at_once if size else 1)):
         files = [file for file, _ in group]
         every += files
@@ -229,12 +226,12 @@ class _LeavingOut:
             raise DataError(f"{found.left_out[0].name} {found.left_out[0].reason}")
 
     def kept(
-        self, files: Sequence[ImageFile], work: Callable[[ImageFile], Value], stage: Stage
+        self, files: Sequence[ImageFile], work: Callable[[ImageFile], Value]
     ) -> Iterator[tuple[ImageFile, Value]]:
         """Give what could be done, and keep in mind what could not."""
         for done, (file, result) in enumerate(outcomes(files, work), 1):
             if self.manner.each is not None:
-                self.manner.each(ReadProgress(stage, done, len(files)))
+                self.manner.each(ReadProgress(done, len(files)))
             if not isinstance(result, DataError | MissingExtraError):
                 yield file, result
                 continue
@@ -289,7 +286,7 @@ def _header(file: ImageFile) -> Header:
 
 def _pixels(file: ImageFile, form: _Form) -> Tensor:
     source, side = file.opened(), form.side
-    if side is None:
+    if side is None and form.expected is None:
         header = images.read_header(source, file.title)
         most = images.largest_side()
         side = most if max(header.width, header.height) > most else None
@@ -299,27 +296,27 @@ def _pixels(file: ImageFile, form: _Form) -> Tensor:
     return pixels
 
 
-def _common_form(
-    headers: Sequence[tuple[ImageFile, Header]], size: int | None, channels: str | None
-) -> _Form:
-    kind = channels or _common_channels(headers)
-    sizes = {(header.height, header.width) for _, header in headers}
-    first = next(iter(sizes))
-    if size is None and len(sizes) == 1 and max(first) <= images.largest_side():
-        return _Form(kind, None, first)
-    return _Form(kind, size or images.common_side(min(header.height, header.width) for _, header in headers))
+def _common_form(files: Sequence[ImageFile], size: int | None, channels: str | None) -> _Form:
+    """Choose the size of all; headers are looked at until they show that images cannot stay as they are."""
+    if size is not None:
+        return _Form(channels, size)
+    common: tuple[int, int] | None = None
+    most = images.largest_side()
+    for _, header in outcomes(files, _header):
+        if isinstance(header, Header):
+            each = (header.height, header.width)
+            if max(each) > most or each != (common or each):
+                return _Form(channels, images.common_side(typical_side(files)))
+            common = each
+    return _Form(channels, None, common)
 
 
-def _common_channels(headers: Sequence[tuple[ImageFile, Header]]) -> str:
-    first: dict[bool, str] = {}
-    for file, header in headers:
-        first.setdefault(header.grey, file.name)
-    if len(first) == 2:
-        raise DataError(
-            f"grey and colour images are mixed: {first[True]} is grey, {first[False]} is not; "
-            'choose channels "rgb" or "grey" for all (--channels on the command line)'
-        )
-    return "grey" if True in first else "rgb"
+def _mixed(first: ImageFile, second: ImageFile, *, first_is_grey: bool) -> DataError:
+    grey, colour = (first, second) if first_is_grey else (second, first)
+    return DataError(
+        f"grey and colour images are mixed: {grey.name} is grey, {colour.name} is not; "
+        'choose channels "rgb" or "grey" for all (--channels on the command line)'
+    )
 
 
 def _cpus() -> int:
