@@ -74,6 +74,9 @@ Alpha = Annotated[Number, _loss("--alpha", "Weight of the group sparsity, 0 or m
 DepthWeights = Annotated[
     Text, _loss("--depth-weights", "layer-wise (sparsity fades with depth), late or constant.", "RULE")
 ]
+Validation = Annotated[
+    Text, _loss("--validation", "Hold out these samples, or this share of each class.", "DATA|SHARE")
+]
 Accept = Annotated[Number, _loss("--accept", "Accept this share of known samples, such as 0.95.", "SHARE")]
 Sd = Annotated[Number, _loss("--sd", "The paper's threshold: mean score less K standard deviations.", "K")]
 
@@ -103,6 +106,7 @@ def train(  # noqa: PLR0913 - a parameter for each option
     batch_size: BatchSize = None,
     alpha: Alpha = None,
     depth_weights: DepthWeights = None,
+    validation: Validation = None,
     accept: Accept = None,
     sd: Sd = None,
     learner: Annotated[Text, _pair("--learner", _LEARNERS, "NAME")] = None,
@@ -127,7 +131,8 @@ def train(  # noqa: PLR0913 - a parameter for each option
     network["weights"] = None if weights is None else str(weights)
     length = {"epochs": epochs, "steps": steps, "batch_size": batch_size}
     loss = {"learning_rate": learning_rate, "alpha": alpha, "depth_weights": depth_weights}
-    settings = overridden(named_preset(preset, data), network, length | loss)
+    share = options.share(validation)
+    settings = overridden(named_preset(preset, data), network, length | loss | {"validation_share": share})
     settings = replace(settings, rule=_threshold_rule(settings.rule, accept, sd))
     if learner is not None or detector is not None:
         from shels.learner.pairing import paired  # noqa: PLC0415
@@ -136,7 +141,7 @@ def train(  # noqa: PLR0913 - a parameter for each option
         settings = paired(settings, learner, detector, numbers_of)
         settings = overridden(settings, {"head": head}, {"alpha": alpha})  # what was asked for comes last
     from shels import runtime  # noqa: PLC0415
-    from shels.data.inputs import load_known  # noqa: PLC0415
+    from shels.data.inputs import load_known, load_validation  # noqa: PLC0415
     from shels.data.splits import ClassChoice  # noqa: PLC0415
     from shels.learner.training_directory import TrainingDirectory  # noqa: PLC0415
 
@@ -144,7 +149,11 @@ def train(  # noqa: PLR0913 - a parameter for each option
     target.check()
     where, choice = runtime.device(device), ClassChoice(*chosen, known_count, authors_order)
     samples, left_out = load_known(data, data_dir, settings.network, choice, channels=channels, seed=seed)
-    trained = _train(target, target.training(samples, settings, seed=seed, device=where), quiet=as_json)
+    held_out = None
+    if validation is not None and share is None:
+        held_out = load_validation(validation, data, data_dir, samples)
+    work = target.training(samples, settings, seed=seed, device=where, validation=held_out)
+    trained = _train(target, work, quiet=as_json)
     result = _result(trained, target, data, left_out)
     print_result(result, partial(_show, data_dir=data_dir), as_json=as_json)
 

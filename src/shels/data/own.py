@@ -105,7 +105,8 @@ def read_folder(path: str | Path, size: int | None = None, channels: str | None 
     inputs = images.read_files(files, size, channels)
     labels = [label for label, _ in (*train, *test)]
     names = tuple(sorted(set(labels)))
-    every = Samples(inputs, positions(labels, names, str(path)), names, origin=str(path))
+    called = tuple(map(str, files))
+    every = Samples(inputs, positions(labels, names, str(path)), names, origin=str(path), names=called)
     rows = torch.arange(len(files))
     return DataSet(path.resolve().name, every.take(rows < len(train)), every.take(rows >= len(train)))
 

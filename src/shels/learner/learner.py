@@ -16,7 +16,7 @@ from shels import runtime
 from shels.config import Proximal, Settings, to_dict
 from shels.data.preparation import Preparation, prepare_for
 from shels.data.samples import Label, Samples
-from shels.data.splits import divided
+from shels.data.splits import divided, divided_as_given
 from shels.detection import metrics
 from shels.detection.calibration import Verdicts, fit_temperature, measured_acceptance
 from shels.detection.drift import ImageStatistics
@@ -137,9 +137,11 @@ def learning(
     device: str | torch.device = "auto",
     chain: nn.Sequential | None = None,
     checkpoint: Path | None = None,
+    validation: Samples | None = None,
 ) -> Generator[Progress, None, Learner]:
     """Learn these samples' classes: hold some out, train on the rest, set the thresholds; report on the way.
 
+    validation: samples of the same classes that are held out instead, all others being trained on.
     chain: a network of one's own instead of the settings' architecture. checkpoint: where an unfinished
     training leaves its state, from which it goes on.
     """
@@ -149,7 +151,11 @@ def learning(
     if len(samples.classes) < 2:
         raise DataError(f"{samples.origin}: a classifier needs 2 classes or more, got {len(samples.classes)}")
     samples.require_every_class()
-    split = divided(samples.labels, samples.groups, settings, seed)
+    if validation is None:
+        split = divided(samples.labels, samples.groups, settings, seed)
+    else:
+        split = divided_as_given(samples, validation, settings, seed)
+        samples = samples.followed_by(validation)
     if not len(split.selection):
         raise DataError(f"{samples.origin}: nothing can be held out; give every class 2 samples or more")
     training, held_out = samples.take(split.training), samples.take(split.calibration)
