@@ -110,8 +110,8 @@ def _show(result: dict[str, Any], out: Path) -> None:
     print_table("class", *parts, rows=rows, numbers=parts)
     if result["groups"] < result["samples"]:
         typer.echo(f"{result['samples']} samples in {result['groups']} groups that stay together")
-    _show_pairs("near duplicates or copies, kept on one side", result["duplicates"])
-    _show_pairs("of these have two labels: look at them", result["conflicts"])
+    _show_pairs("of near duplicates or copies, kept on one side", result["duplicates"])
+    _show_pairs("with two labels: look at them", result["conflicts"])
     for name, why in list(result["left_out"].items())[:_SHOWN]:
         typer.echo(f"left out: {name}: {why}")
     if len(result["left_out"]) > _SHOWN:
@@ -127,4 +127,6 @@ def _show(result: dict[str, Any], out: Path) -> None:
 
 def _show_pairs(words: str, pairs: list[dict[str, Any]]) -> None:
     if pairs:
-        typer.echo(f"{len(pairs)} pairs {words}, such as {' and '.join(pairs[0]['files'])}")
+        typer.echo(
+            f"{len(pairs)} pair{'s' * (len(pairs) > 1)} {words}, such as {' and '.join(pairs[0]['files'])}"
+        )
