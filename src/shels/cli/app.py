@@ -79,8 +79,10 @@ def shels(
 
 COMMANDS = [
     "demo",
+    "split",
     "train",
     "evaluate",
+    "check",
     "detect",
     "accommodate",
     "run",

@@ -256,6 +256,21 @@ class DownloadBar(Shown):
         self._bar.update(self._tasks[name], completed=so_far, total=total or None)
 
 
+class CountingBar(Shown):
+    """A bar of things done out of so many, in a terminal."""
+
+    def __init__(self, label: str, *, quiet: bool) -> None:
+        console = messages()
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
+        hidden = quiet or not console.is_terminal
+        self._live = self._bar = Progress(*columns, console=console, disable=hidden, transient=True)
+        self._task = self._bar.add_task(label, total=None)
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how many are done."""
+        self._bar.update(self._task, completed=done, total=total)
+
+
 class StreamDisplay(Shown):
     """A stream under way: a line for each batch and, in a terminal, a foot with what is known by now."""
 

@@ -53,8 +53,7 @@ def evaluate(
     Samples of classes that the model does not know count as novel. Classes are
     matched by name: a folder called 3 is the class 3 of a model of numbers.
     """
-    if report is not None and (report.is_dir() or report.suffix.lower() not in (".html", ".htm")):
-        raise SettingsError(f"--report must be a file that ends in .html, got {str(report)!r}")
+    check_report(report)
     from shels.learner.assessment import assess  # noqa: PLC0415
     from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
@@ -84,6 +83,12 @@ def evaluate(
         "files": files.result(),
     }
     print_result(result, partial(_show, asked_for_part=part is not None), as_json=as_json)
+
+
+def check_report(path: Path | None) -> None:
+    """Raise unless a page can have this name."""
+    if path is not None and (path.is_dir() or path.suffix.lower() not in (".html", ".htm")):
+        raise SettingsError(f"--report must be a file that ends in .html, got {str(path)!r}")
 
 
 def _show(result: dict[str, Any], *, asked_for_part: bool) -> None:

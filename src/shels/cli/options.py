@@ -40,6 +40,9 @@ Data = Annotated[
     str,
     argument("DATA", "A named set (see shels data), a folder of class folders, a .zip, .csv or .npz file."),
 ]
+Likeness = Annotated[
+    float | None, option("--likeness", "Correlation of near duplicates; 0.95 or more, by the data.", "X")
+]
 Model = Annotated[Path, argument("MODEL", "Directory that shels train has written.")]
 
 
@@ -58,6 +61,18 @@ def one_of(kind: str, value: str | None, choices: Sequence[str]) -> None:
     """Raise unless a value was left out or is one of these."""
     if value is not None and value not in choices:
         raise SettingsError(unknown_name(kind, value, choices))
+
+
+def share(text: str | None) -> float | None:
+    """Read an option that is a share or something else; None where it is no number.
+
+    >>> share("0.2"), share("photos/val")
+    (0.2, None)
+    """
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
 
 
 def names(values: Sequence[str] | None) -> list[str] | None:

@@ -80,6 +80,9 @@ Alpha = Annotated[Number, _loss("--alpha", "Weight of the group sparsity, 0 or m
 DepthWeights = Annotated[
     Text, _loss("--depth-weights", "layer-wise (sparsity fades with depth), late or constant.", "RULE")
 ]
+Validation = Annotated[
+    Text, _loss("--validation", "Hold out these samples, or this share of each class.", "DATA|SHARE")
+]
 Accept = Annotated[Number, _loss("--accept", "Accept this share of known samples, such as 0.95.", "SHARE")]
 Sd = Annotated[Number, _loss("--sd", "The paper's threshold: mean score less K standard deviations.", "K")]
 
@@ -112,6 +115,7 @@ def train(  # noqa: PLR0913 - a parameter for each option
     batch_size: BatchSize = None,
     alpha: Alpha = None,
     depth_weights: DepthWeights = None,
+    validation: Validation = None,
     accept: Accept = None,
     sd: Sd = None,
     learner: Annotated[Text, _pair("--learner", _LEARNERS, "NAME")] = None,
@@ -136,10 +140,11 @@ def train(  # noqa: PLR0913 - a parameter for each option
     network["weights"] = None if weights is None else str(weights)
     length = {"epochs": epochs, "steps": steps, "batch_size": batch_size}
     loss = {"learning_rate": learning_rate, "alpha": alpha, "depth_weights": depth_weights}
+    share = options.share(validation)
     named_preset(preset, data)  # an unknown one is refused before anything heavy is loaded
 
     def made(base: Settings) -> Settings:
-        settings = overridden(base, network, length | loss)
+        settings = overridden(base, network, length | loss | {"validation_share": share})
         settings = replace(settings, rule=_threshold_rule(settings.rule, accept, sd))
         if learner is None and detector is None:
             return settings
@@ -151,7 +156,7 @@ def train(  # noqa: PLR0913 - a parameter for each option
 
     from shels import runtime  # noqa: PLC0415
     from shels.data.images import side_limit  # noqa: PLC0415
-    from shels.data.inputs import load_known  # noqa: PLC0415
+    from shels.data.inputs import load_known, load_validation  # noqa: PLC0415
     from shels.data.splits import ClassChoice  # noqa: PLC0415
     from shels.learner.choosing import chosen, readable_side  # noqa: PLC0415
     from shels.learner.training_directory import TrainingDirectory  # noqa: PLC0415
@@ -163,13 +168,16 @@ def train(  # noqa: PLR0913 - a parameter for each option
     where, choice = runtime.device(device), ClassChoice(*classes, known_count, authors_order)
     free = backbone is None and not frozen and architecture is None and size is None
     limit = readable_side(preset, open_choice=free)
+    held_out = None
     with FileReading(strict=strict, quiet=as_json) as files, side_limit(limit):
         samples, left_out = load_known(data, data_dir, settings.network, choice, channels=channels, seed=seed)
+        if validation is not None and share is None:
+            held_out = load_validation(validation, data, data_dir, samples)
     files.show_table()
     found = choose(_side(samples) if size is None else None)
     if found.words and not as_json:
         say(found.words)
-    work = target.training(samples, made(found.settings), seed=seed, device=where)
+    work = target.training(samples, made(found.settings), seed=seed, device=where, validation=held_out)
     trained = _train(target, work, quiet=as_json, faster=found.faster)
     result = _result(trained, target, data, left_out) | {"files": files.result()}
     print_result(result, partial(_show, data_dir=data_dir), as_json=as_json)

@@ -17,7 +17,7 @@ from shels.data import own, reading, sources
 from shels.data.finding import LeftOut
 from shels.data.images import with_channels
 from shels.data.samples import DataSet, Label, Samples
-from shels.data.splits import ClassChoice, ClassSplit
+from shels.data.splits import ClassChoice, ClassSplit, divide
 from shels.errors import DataError, SettingsError, unknown_name
 
 if TYPE_CHECKING:
@@ -68,6 +68,27 @@ def load_known(
     samples = train.only(split.known)
     samples.require_every_class()
     return samples, split.novel
+
+
+def load_validation(
+    spec: str, data: str, data_dir: Path | None, samples: Samples, classes: Sequence[Label] | None = None
+) -> Samples:
+    """Load the samples that somebody holds out of training, in the form and with the classes of `samples`.
+
+    spec: a data set as any other, or the name of a folder (val, valid) in the folder `data`.
+    """
+    inside = Path(data).expanduser() / spec
+    spec = str(inside) if Path(data).expanduser().is_dir() and inside.is_dir() else spec
+    size = channels = None
+    if samples.inputs.ndim == 4:
+        height, width = samples.inputs.shape[2:]
+        size = height if height == width else None
+        channels = "grey" if samples.inputs.shape[1] == 1 else "rgb"
+    loaded = sources.load(spec, data_dir, size, channels)
+    known, _ = divide(choose_part(loaded, "all").samples, classes or samples.classes)
+    if not len(known):
+        raise DataError(f"{spec} has no sample of the classes {list(samples.classes)} to validate on")
+    return known
 
 
 def load_in_form(spec: str, data_dir: Path | None, preparation: Preparation) -> DataSet:
@@ -159,7 +180,8 @@ def choose_part(data: DataSet, wanted: str | None) -> Part:
     if name == "test" and not len(data.test):
         raise DataError(f"{data.name} has no test part; use --part all")
     if name == "all" and len(data.test):
-        return Part(_joined(data.train, data.test), name)
+        whole = data.train.followed_by(data.test)
+        return Part(replace(whole, origin=data.train.origin.removesuffix(" train")), name)
     return Part(data.test if name == "test" else data.train, name)
 
 
@@ -186,8 +208,3 @@ def _has_many_sizes(spec: str) -> bool:
 
 def _is_npz(path: Path) -> bool:
     return path.suffix.lower() == ".npz"
-
-
-def _joined(first: Samples, second: Samples) -> Samples:
-    inputs, labels = torch.cat([first.inputs, second.inputs]), torch.cat([first.labels, second.labels])
-    return Samples(inputs, labels, first.classes, origin=first.origin.removesuffix(" train"))

@@ -100,7 +100,9 @@ def read_image_files(path: str | Path, size: int | None = None, channels: str | 
     read = reading.read_files(labelled_files(path), size, channels)
     labels = [str(file.label) for file in read.files]
     names = tuple(sorted(set(labels)))
-    every = Samples(read.inputs, positions(labels, names, str(path)), names, origin=str(path))
+    called = tuple(file.name for file in read.files)
+    labelled = positions(labels, names, str(path))
+    every = Samples(read.inputs, labelled, names, origin=str(path), names=called)
     train = torch.tensor([file.part == "train" for file in read.files])
     name = path.resolve().name if kind_of(path) == "folder" else path.stem
     return DataSet(name, every.take(train), every.take(~train))

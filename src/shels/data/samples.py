@@ -24,6 +24,7 @@ class Samples:
     labels: (n,) int64, positions in `classes`.
     groups: (n,) int64 or None: samples of one group (the frames of one traffic sign) are never split.
     origin: what an error calls them, usually the file or folder.
+    names: what each is called, such as its file's path; None where they have no names of their own.
 
     >>> samples = Samples(torch.eye(4), torch.tensor([0, 1, 1, 2]), ("cat", "dog", "bee"))
     >>> some = samples.only(["bee", "dog"])
@@ -36,6 +37,7 @@ class Samples:
     classes: tuple[Label, ...]
     groups: Tensor | None = None
     origin: str = "the samples"
+    names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_inputs(self.inputs, self.origin)
@@ -48,6 +50,8 @@ class Samples:
             )
         if self.groups is not None and self.groups.shape != (n,):
             raise DataError(f"{self.origin}: {n} inputs but groups of shape {tuple(self.groups.shape)}")
+        if self.names is not None and len(self.names) != n:
+            raise DataError(f"{self.origin}: {n} inputs but {len(self.names)} names")
         if len(set(self.classes)) != len(self.classes):
             raise DataError(f"{self.origin}: a class is listed twice in {list(self.classes)}")
         if n and not (int(self.labels.min()) >= 0 and int(self.labels.max()) < len(self.classes)):
@@ -64,7 +68,22 @@ class Samples:
     def take(self, index: Tensor) -> Samples:
         """Return the samples at these positions (an int64 index or a mask), all classes kept."""
         groups = None if self.groups is None else self.groups[index]
-        return replace(self, inputs=self.inputs[index], labels=self.labels[index], groups=groups)
+        some = replace(self, inputs=self.inputs[index], labels=self.labels[index], groups=groups, names=None)
+        return some if self.names is None else replace(some, names=self._names_at(index))
+
+    def _names_at(self, index: Tensor) -> tuple[str, ...] | None:
+        places = torch.arange(len(self), device=index.device)[index].tolist()
+        return None if self.names is None else tuple(self.names[place] for place in places)
+
+    def named(self) -> Samples:
+        """Return the same samples, those without names called by their number.
+
+        >>> Samples(torch.eye(2), torch.tensor([0, 1]), ("cat", "dog"), origin="pets.npz").named().names
+        ('pets.npz#0', 'pets.npz#1')
+        """
+        return (
+            self if self.names else replace(self, names=tuple(f"{self.origin}#{n}" for n in range(len(self))))
+        )
 
     def only(self, classes: Sequence[Label], *, missing_ok: bool = False) -> Samples:
         """Return the samples of these classes, relabelled to their order in `classes`."""
@@ -83,6 +102,35 @@ class Samples:
         labels = new_position[self.labels]
         index = (labels >= 0).nonzero()[:, 0]
         return index, labels[index]
+
+    def followed_by(self, others: Samples) -> Samples:
+        """Return these samples and then others of the same classes, in the same form.
+
+        >>> pets = Samples(torch.eye(2), torch.tensor([0, 1]), ("cat", "dog"))
+        >>> pets.followed_by(pets).labels.tolist()
+        [0, 1, 0, 1]
+        """
+        mine, theirs = ((tuple(each.inputs.shape[1:]), each.inputs.dtype) for each in (self, others))
+        if mine != theirs or self.classes != others.classes:
+            raise DataError(
+                f"{others.origin}: samples of shape {theirs[0]} and {theirs[1]} cannot be put to those of "
+                f"{self.origin}, of shape {mine[0]} and {mine[1]}; bring both to one form"
+            )
+        groups = None
+        if self.groups is not None or others.groups is not None:  # numbers of the two never meet
+            groups = torch.cat([self._own_groups(0), others._own_groups(1)])
+        joined = [torch.cat(pair) for pair in ((self.inputs, others.inputs), (self.labels, others.labels))]
+        names = (
+            None
+            if not (self.names or others.names)
+            else (*(self.named().names or ()), *(others.named().names or ()))
+        )
+        return Samples(joined[0], joined[1], self.classes, groups, self.origin, names)
+
+    def _own_groups(self, side: int) -> Tensor:
+        own = torch.arange(len(self)) if self.groups is None else self.groups.cpu()
+        numbers: Tensor = torch.unique(own, return_inverse=True)[1]
+        return 2 * numbers + side
 
     def require_every_class(self) -> None:
         """Raise unless every class has a sample."""

@@ -112,6 +112,19 @@ def divided(labels: Tensor, groups: Tensor | None, settings: Settings, seed: int
     return Division(training, held[selection] if len(selection) else held, held[calibration])
 
 
+def divided_as_given(training: Samples, validation: Samples, settings: Settings, seed: int) -> Division:
+    """Divide samples followed by others that somebody held out: these choose the network and set thresholds.
+
+    Both, unless thresholds want samples that chose nothing; then they are halved.
+    """
+    held = torch.arange(len(training), len(training) + len(validation))
+    if not chosen_apart(settings):
+        return Division(torch.arange(len(training)), held, held)
+    calibration, selection = hold_out(validation, 0.5, seed)
+    chosen = held[selection] if len(selection) else held
+    return Division(torch.arange(len(training)), chosen, held[calibration])
+
+
 def chosen_apart(settings: Settings) -> bool:
     """Tell whether samples that choose the network must not set thresholds."""
     asked = isinstance(settings.rule, AcceptShare) and settings.rule.calibration == "separate"

@@ -16,6 +16,7 @@ from torch import Tensor
 from shels.config import Gaussian, ThresholdRule
 from shels.detection.calibration import Verdicts
 from shels.detection.head import Head
+from shels.detection.rules import threshold
 from shels.errors import DataError
 from shels.model.networks import Views
 
@@ -124,6 +125,15 @@ class Detector(ABC):
     @abstractmethod
     def thresholds(self) -> Tensor:
         """The threshold of each class: (classes,)."""
+
+    @property
+    @abstractmethod
+    def compared(self) -> list[Tensor]:
+        """The scores that new samples are compared with, of each class in rising order: (n,) each."""
+
+    def thresholds_by(self, rule: ThresholdRule) -> Tensor:
+        """Set the thresholds that another rule would, on the scores that there are: (classes,)."""
+        return torch.stack([threshold(rule, scores, scores) for scores in self.compared])
 
     @property
     def thresholds_are_of(self) -> str:

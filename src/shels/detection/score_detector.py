@@ -193,6 +193,11 @@ class ScoreDetector(Detector):
         return self._calibration.thresholds
 
     @property
+    def compared(self) -> list[Tensor]:
+        """The scores that new samples are compared with, of each class."""
+        return self._calibration.by_class
+
+    @property
     def thresholds_are_of(self) -> str:
         """Which scores a rule on a class's own scores takes, in words."""
         training = self._policy is thresholding.PAPER and not on_held_out(self.rule)

@@ -16,7 +16,7 @@ from shels import runtime
 from shels.config import Proximal, Settings, to_dict
 from shels.data.preparation import Preparation, prepare_for
 from shels.data.samples import Label, Samples
-from shels.data.splits import divided
+from shels.data.splits import Division, divided, divided_as_given
 from shels.detection import metrics
 from shels.detection.calibration import Verdicts, fit_temperature, measured_acceptance
 from shels.detection.drift import ImageStatistics
@@ -143,23 +143,29 @@ def learning(
     chain: nn.Sequential | None = None,
     backbone: nn.Module | None = None,
     checkpoint: Path | None = None,
+    validation: Samples | None = None,
     views: Tensor | None = None,
 ) -> Generator[Progress, None, Learner]:
     """Learn these samples' classes: hold some out, train on the rest, set the thresholds; report on the way.
 
+    validation: samples of the same classes that are held out instead, all others being trained on.
     chain: a network of one's own instead of the settings' architecture. backbone: a module of one's own in
     place of the settings' backbone. checkpoint: where an unfinished training leaves its state, from which it
     goes on. views: further views of each sample, (k, n, ...), trained on where the sample is.
     """
     if settings.network.frozen:
-        return (yield from _on_frozen(samples, settings, seed, device, backbone, checkpoint))
+        return (yield from _on_frozen(samples, validation, settings, seed, device, backbone, checkpoint))
     if settings.network.head == "scaled-cosine":
         raise SettingsError('head "scaled-cosine" is a rival\'s, for experiments; use "cosine" or "linear"')
     score_name(settings)  # refuses a detector and a learner that cannot work together
     if len(samples.classes) < 2:
         raise DataError(f"{samples.origin}: a classifier needs 2 classes or more, got {len(samples.classes)}")
     samples.require_every_class()
-    split = divided(samples.labels, samples.groups, settings, seed)
+    if validation is None:
+        split = divided(samples.labels, samples.groups, settings, seed)
+    else:
+        split = divided_as_given(samples, validation, settings, seed)
+        samples = samples.followed_by(validation)
     if not len(split.selection):
         raise DataError(f"{samples.origin}: nothing can be held out; give every class 2 samples or more")
     training, held_out = samples.take(split.training), samples.take(split.calibration)
@@ -173,13 +179,7 @@ def learning(
         settings = replace(settings, network=replace(settings.network, architecture="own"))
     network.to(runtime.device(device))
     preparation = preparation.to(runtime.device(device))
-    rows = [Rows(index, samples.labels[index]) for index in (split.training, split.selection)]
-    inputs = samples.inputs
-    if views is not None:
-        index = torch.cat([split.training + len(samples) * view for view in range(len(views) + 1)])
-        rows[0] = Rows(index, samples.labels[index % len(samples)])
-        inputs = torch.cat([samples.inputs, views.flatten(0, 1)])
-    trial = TrialData(inputs, rows[0], rows[1], preparation)
+    trial = _trial(samples, split, preparation, views)
     store = Checkpoint(checkpoint, _about(settings, network, preparation)) if checkpoint else None
     initial = method_of(settings.accommodation).initial(network, settings.training)
     request = TrialTraining(network, trial, seed, checkpoint=store)
@@ -188,12 +188,22 @@ def learning(
     return assembled(network, training, held_out, preparation, settings, seed, fit)
 
 
+def _trial(samples: Samples, split: Division, preparation: Preparation, views: Tensor | None) -> TrialData:
+    """Return what is trained on, each sample in all of its views, and what is validated on."""
+    held_out = Rows(split.selection, samples.labels[split.selection])
+    count = 0 if views is None else len(views)
+    index = torch.cat([split.training + len(samples) * view for view in range(count + 1)])
+    inputs = samples.inputs if views is None else torch.cat([samples.inputs, views.flatten(0, 1)])
+    return TrialData(inputs, Rows(index, samples.labels[index % len(samples)]), held_out, preparation)
+
+
 VIEWS = 3
 """How many changed views of each photo are trained on where a frozen backbone's features are kept."""
 
 
 def _on_frozen(
     samples: Samples,
+    validation: Samples | None,
     settings: Settings,
     seed: int,
     device: str | torch.device,
@@ -205,12 +215,23 @@ def _on_frozen(
     backbone = open_backbone(own or settings.network.backbone or "", frozen=True).to(where)
     preparation = prepare_for(samples.inputs, settings.network).to(where)
     change = settings.training.augmentation
-    found = yield from features_of(backbone, preparation, samples.inputs, change, views=VIEWS, seed=seed)
-    vectors = replace(samples, inputs=found[0].cpu())
+    every = samples if validation is None else samples.followed_by(validation)
+    found = yield from features_of(backbone, preparation, every.inputs, change, views=VIEWS, seed=seed)
+    vectors = replace(every, inputs=found[0].cpu())
+    there = torch.arange(len(every)) < len(samples)
+    held_out = None if validation is None else vectors.take(~there)
     network = replace(settings.network, backbone=None, frozen=False, image_size=None, architecture="vectors")
     plain = replace(settings, network=network, training=replace(settings.training, augmentation=None))
     more = found[1:].cpu() if len(found) > 1 else None
-    learner = yield from learning(vectors, plain, seed=seed, device=where, checkpoint=checkpoint, views=more)
+    learner = yield from learning(
+        vectors.take(there),
+        plain,
+        seed=seed,
+        device=where,
+        checkpoint=checkpoint,
+        validation=held_out,
+        views=more,
+    )
     learner.network = behind(backbone, learner.network, learner.preparation.mean, learner.preparation.sd)
     learner.preparation, learner.settings = preparation, settings
     learner.statistics = ImageStatistics.fit(samples.inputs, samples.labels)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shels.errors import ModelFileError, TrainingError
 from shels.files import check_writable
@@ -58,25 +59,41 @@ class TrainingDirectory:
         storage.check_target(self.path)
 
     def training(
-        self, samples: Samples, settings: Settings, *, seed: int, device: str | torch.device = "auto"
+        self,
+        samples: Samples,
+        settings: Settings,
+        *,
+        seed: int,
+        device: str | torch.device = "auto",
+        validation: Samples | None = None,
     ) -> Generator[Progress, None, Learner]:
-        """Train a learner and save it here; cut off at any moment, the same call goes on from there."""
+        """Train a learner and save it here; cut off at any moment, the same call goes on from there.
+
+        validation: samples that are held out, instead of some of the samples.
+        """
+        work = partial(self._saving, samples, settings, seed, device, validation)
         try:
-            return (yield from self._saving(samples, settings, seed, device))
+            return (yield from work())
         except ModelFileError:
             if not self.force or self.resumed_from is not None or not self.checkpoint.exists():
                 raise
             self.checkpoint.unlink()  # of another training
-            return (yield from self._saving(samples, settings, seed, device))
+            return (yield from work())
 
     train = to_end(training)
 
     def _saving(
-        self, samples: Samples, settings: Settings, seed: int, device: str | torch.device
+        self,
+        samples: Samples,
+        settings: Settings,
+        seed: int,
+        device: str | torch.device,
+        validation: Samples | None,
     ) -> Generator[Progress, None, Learner]:
         with self._ready():
             try:
-                work = learning(samples, settings, seed=seed, device=device, checkpoint=self.checkpoint)
+                where: dict[str, Any] = {"device": device, "checkpoint": self.checkpoint}
+                work = learning(samples, settings, seed=seed, validation=validation, **where)
                 learner = yield from mapped(work, self._noted)
                 learner.save(self.path)
             except TrainingError:

@@ -154,6 +154,12 @@ class GaussianDetector(Detector):
         first = {part.owner: part.threshold for part in reversed(self.parts)}
         return torch.stack([first[owner] for owner in sorted(first)])
 
+    @property
+    def compared(self) -> list[Tensor]:
+        """The scores that new samples are compared with, of each class's first part where there are more."""
+        first = {part.owner: part.calibration for part in reversed(self.parts)}
+        return [first[owner] for owner in sorted(first)]
+
     def counts(self) -> dict[int, int]:
         """Count the samples that each class was learned from, over all of its parts."""
         found = dict.fromkeys(range(self.classes), 0)

@@ -10,7 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from shels.agent.evaluation import EvaluatedRun
-from shels.report.charts import classes, detection, epochs, learning, model, networks, open_world, run, sweeps
+from shels.learner.examination import Examination
+from shels.report.charts import (
+    classes,
+    detection,
+    epochs,
+    examination,
+    learning,
+    model,
+    networks,
+    open_world,
+    run,
+    sweeps,
+)
 from shels.report.drawing import Figure
 from shels.report.evaluation import Evaluation
 from shels.report.studies import Study
@@ -48,6 +60,10 @@ RUN: Charts[EvaluatedRun] = {
     "end": (run.final_bars,),
 }
 """Of an agent's way through a stream."""
+
+
+EXAMINATION: Charts[Examination] = {"operating": (examination.operating,)}
+"""Of a model and the data that it was trained on."""
 
 
 def drawn(table: Charts[_Shown], place: str, shown: _Shown) -> list[Figure]:
