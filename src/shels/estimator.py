@@ -23,6 +23,7 @@ from shels.data.arrays import from_arrays, images_or_vectors
 from shels.data.own import from_torch_dataset
 from shels.data.samples import Samples
 from shels.errors import SettingsError
+from shels.learner.export import Exported
 from shels.learner.learner import Learner, learn
 
 Array = NDArray[Any]
@@ -142,6 +143,15 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         from shels.agent.observation import observed  # noqa: PLC0415
 
         return observed(self._learner(), self._inputs(X))
+
+    def export(self, path: str | Path, *, check: Any = None, int8: bool = False) -> Exported:
+        """Write the model as one ONNX file (or a torch.export program, .pt2) that judges without shels.
+
+        check: samples to compare the file's verdicts with this model's on; it is not written where they
+        differ. int8: the network with weights of eight bits.
+        """
+        inputs = None if check is None else self._inputs(check)
+        return self._learner().export(path, check=inputs, int8=int8)
 
     def save(self, directory: str | Path) -> None:
         """Write the learner into a directory: JSON and safetensors, nothing executable."""

@@ -14,6 +14,8 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
+from shels.runtime import exporting
+
 _ENOUGH_FOR_DIRECTIONS = 10_000
 _UNKNOWN_VARIANCE = 0.25
 """Of the logarithm of distances, where a single sample tells nothing about it."""
@@ -222,9 +224,13 @@ class Distances:
         """Measure each row's distance from the class at its position: (n, r or more), (n,) -> (n,).
 
         All classes are measured, in as many at once as memory is meant for, and the one that counts is taken:
-        to sort rows by class, the host would have to wait for the GPU.
+        to sort rows by class, the host would have to wait for the GPU. In an exported graph, which is made
+        for any number of rows, each row is measured from its own class alone.
         """
         rows = rows[:, : self.means.shape[1]]
+        if exporting():
+            white = (rows - self.means[position])[:, None] @ self.whitening[position]
+            return white.square().sum(dim=(1, 2))
         at_once = max(1, _ROOM // max(1, rows.numel()))
         pairs = zip(*(torch.split(each, at_once) for each in (self.means, self.whitening)), strict=True)
         found = [((rows - means[:, None]) @ white).square().sum(dim=2) for means, white in pairs]

@@ -189,13 +189,13 @@ def check_views(features: Views, high: int, shared: int | None = None) -> None:
         raise DataError(f"features must be Views(shared, high), got {type(features).__name__}")
     check_rows(features.high, "high-level", high)
     if shared is not None:
-        check_rows(features.shared, "shared", shared, len(features.high))
+        check_rows(features.shared, "shared", shared, features.high.shape[0])
 
 
 def check_rows(rows: Tensor, kind: str, width: int | None, n: int | None = None) -> None:
     """Refuse what is not a tensor of floats (n, width); None where any number will do."""
     right = isinstance(rows, Tensor) and rows.ndim == 2 and rows.is_floating_point()
-    right = right and width in (None, rows.shape[1]) and n in (None, len(rows)) and rows.shape[1] > 0
+    right = right and width in (None, rows.shape[1]) and n in (None, rows.shape[0]) and rows.shape[1] > 0
     if not right:
         expected = f"({'n' if n is None else n}, {width or 'one or more'})"
         got = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__

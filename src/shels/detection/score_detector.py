@@ -260,9 +260,9 @@ class ScoreDetector(Detector):
         if self.known is None:
             return scores
         for count in self._eras[:-1]:
-            mine = (self.known.classes_then[predicted] == count).nonzero()[:, 0]
             then = replace(self.score, head=self.score.head.first(count))
-            scores[mine] = then.scores(protocol.rows_of(features, mine))
+            mine = self.known.classes_then[predicted] == count
+            scores = torch.where(mine, then.scores(features), scores)
         return scores
 
     def places(self, features: Views) -> protocol.Places:

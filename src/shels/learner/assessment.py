@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from shels.data.inputs import choose_part, load_in_form, read_inputs
+from shels.data.sources import NAMED
 from shels.data.splits import divide
+from shels.learner.graph import as_graph_inputs
 
 if TYPE_CHECKING:
     from shels.data.samples import Label, Samples
@@ -51,6 +56,17 @@ def file_verdicts(learner: Learner, paths: Sequence[Path]) -> list[FileVerdict]:
             verdict = "novel" if novel else learner.classes[place]
             out.append(FileVerdict(name, verdict, learner.classes[place], score, limit, p_value, novel))
     return out
+
+
+def inputs_to_check(learner: Learner, data: str, data_dir: Path | None = None) -> Tensor:
+    """Give every input of a data set, a folder of images or an image file, as an exported graph takes it."""
+    path = Path(data).expanduser()
+    if data in NAMED or path.suffix.lower() == ".npz":
+        found = load_in_form(data, data_dir, learner.preparation)
+        groups = [found.train.inputs, found.test.inputs]
+    else:
+        groups = [inputs for inputs, _ in read_inputs(path, learner.preparation)]
+    return torch.cat([as_graph_inputs(learner.preparation, each) for each in groups])
 
 
 def assess(

@@ -21,6 +21,7 @@ from shels.detection.protocol import KnownSamples, rows_of
 from shels.detection.score import Score, Tensors, require
 from shels.kernels.replay import Replay
 from shels.model.networks import Views
+from shels.runtime import row_parts
 
 _ROWS = 4096
 
@@ -111,7 +112,7 @@ class Fused(Score):
 
     def _fused(self, views: Views, named: Tensor, *, among: bool = False) -> Tensor:
         work = partial(self._summed, among=True) if among else self._replay
-        parts = zip(*(torch.split(each, _ROWS) for each in (*views, named)), strict=True)
+        parts = zip(*(row_parts(each, _ROWS) for each in (*views, named)), strict=True)
         return torch.cat([work(*part)[0] for part in parts])
 
     def _summed(self, shared: Tensor, high: Tensor, named: Tensor, *, among: bool = False) -> tuple[Tensor]:

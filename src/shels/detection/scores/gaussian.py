@@ -165,8 +165,8 @@ class GaussianDetector(Detector):
         """Score each class by its best part's discriminant: (n, classes)."""
         scores = self._part_scores(self._rows(features)[0])
         scores = torch.where(scores.isfinite(), scores, -torch.inf)  # what overflowed is like none
-        out = scores.new_full((len(scores), self.classes), -torch.inf)
-        return out.scatter_reduce(1, self._owners.expand(len(scores), -1), scores, "amax")
+        out = scores.new_full((scores.shape[0], self.classes), -torch.inf)
+        return out.scatter_reduce(1, self._owners.expand_as(scores), scores, "amax")
 
     def verdicts(self, features: Views) -> Verdicts:
         """Decide for each sample by the distance to its class."""
