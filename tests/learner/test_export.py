@@ -24,7 +24,7 @@ from shels.data.samples import Samples
 from shels.detection.protocol import KnownSamples, Labelled
 from shels.errors import DataError, ExportError, MissingExtraError, SettingsError
 from shels.learner import export as exporting
-from shels.learner import graph
+from shels.learner import graph, onnx_file
 from shels.learner.assessment import file_verdicts, inputs_to_check
 from shels.learner.learner import Learner, learn, with_detector
 from shels.learner.pairing import paired
@@ -302,3 +302,21 @@ def test_the_estimator_exports_what_it_predicts(digits, tmp_path):
     index, novel, *_ = answers(onnxruntime.InferenceSession(tmp_path / "model.onnx"), digits[0].inputs)
     said = np.where(novel, -1, classifier.classes_[index])
     assert (said == classifier.predict(images)).all()
+
+
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("shape", [(1,), (8,), (3, 9), (2, 3, 100)])
+def test_the_written_search_finds_what_torch_finds(shape, right):
+    draw = torch.Generator().manual_seed(0)
+    ordered = torch.randint(0, 20, shape, generator=draw).float()
+    ordered[..., 6:8] = torch.inf  # as shorter lists are filled up
+    ordered = ordered.sort(dim=-1).values
+
+    class Search(nn.Module):
+        def forward(self, x):
+            asked = x.expand(*shape[:-1], -1).contiguous()
+            return torch.searchsorted(ordered, asked, right=right).movedim(-1, 0)
+
+    asked = torch.cat([torch.arange(-1.0, 22, 0.5), torch.tensor([torch.inf, -torch.inf, torch.nan])])
+    model = onnx_file.to_onnx(graph.traced(Search(), asked), "x", ("places",))
+    assert (onnx_file.run(model, asked)[0] == Search()(asked).numpy()).all()

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,14 +92,15 @@ def _searchsorted(
     if out_int32 or sorter is not None:
         raise NotImplementedError("searchsorted of 32 bits or with a sorter")
     most, past = int(ordered.shape[-1]), op.Greater if right or side == "right" else op.GreaterOrEqual
-    whole, one = op.Constant(value_int=most), op.Constant(value_int=1)
-    found = op.Mul(op.Cast(op.IsNaN(asked), to=7), op.Constant(value_int=0))
-    for power in reversed(range(most.bit_length())):
-        further = op.Add(found, op.Constant(value_int=1 << power))
-        value = op.GatherElements(ordered, op.Sub(op.Min(further, whole), one), axis=-1)
-        stays = op.Or(past(value, asked), op.Greater(further, whole))
-        found = op.Where(stays, found, further)
-    return found
+    powers = [1 << place for place in reversed(range(most.bit_length()))]
+    room = [0] * (2 * len(ordered.shape) - 1) + [sum(powers) - most]  # filled up, no step goes too far
+    filled = op.Pad(ordered, op.Constant(value_ints=room), op.CastLike(op.Constant(value_float=inf), ordered))
+    zero = op.Constant(value_int=0)
+    found = op.Mul(op.Cast(op.IsNaN(asked), to=7), zero)
+    for power in powers:
+        value = op.GatherElements(filled, op.Add(found, op.Constant(value_int=power - 1)), axis=-1)
+        found = op.Add(found, op.Where(past(value, asked), zero, op.Constant(value_int=power)))
+    return op.Min(found, op.Constant(value_int=most))
 
 
 def _cdist(rows: Any, others: Any, p: float = 2.0, mode: int | None = None) -> Any:
