@@ -23,6 +23,7 @@ from shels.data.arrays import from_arrays, images_or_vectors
 from shels.data.own import from_torch_dataset
 from shels.data.samples import Samples
 from shels.errors import SettingsError
+from shels.learner.explanation import Explanation
 from shels.learner.export import Exported
 from shels.learner.learner import Learner, learn
 
@@ -143,6 +144,14 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         from shels.agent.observation import observed  # noqa: PLC0415
 
         return observed(self._learner(), self._inputs(X))
+
+    def explain(self, X: Any, examples: Any = None, labels: Any = None) -> list[Explanation]:  # noqa: N803
+        """Say of each sample what stands behind its verdict: other classes' p-values, what was unusual.
+
+        examples, labels: known samples and their classes, of which the nearest to each are given.
+        """
+        known = None if examples is None else from_arrays(examples, labels, origin="examples")
+        return self._learner().explain(self._inputs(X), known)
 
     def export(self, path: str | Path, *, check: Any = None, int8: bool = False) -> Exported:
         """Write the model as one ONNX file (or a torch.export program, .pt2) that judges without shels.

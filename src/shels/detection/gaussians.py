@@ -227,14 +227,17 @@ class Distances:
         to sort rows by class, the host would have to wait for the GPU. In an exported graph, which is made
         for any number of rows, each row is measured from its own class alone.
         """
-        rows = rows[:, : self.means.shape[1]]
         if exporting():
-            white = (rows - self.means[position])[:, None] @ self.whitening[position]
-            return white.square().sum(dim=(1, 2))
+            near = rows[:, : self.means.shape[1]] - self.means[position]
+            return (near[:, None] @ self.whitening[position]).square().sum(dim=(1, 2))
+        return self.from_all(rows).gather(0, position[None])[0]
+
+    def from_all(self, rows: Tensor) -> Tensor:
+        """Measure each row's distance from every class: (n, r or more) -> (classes, n)."""
+        rows = rows[:, : self.means.shape[1]]
         at_once = max(1, _ROOM // max(1, rows.numel()))
         pairs = zip(*(torch.split(each, at_once) for each in (self.means, self.whitening)), strict=True)
-        found = [((rows - means[:, None]) @ white).square().sum(dim=2) for means, white in pairs]
-        return torch.cat(found).gather(0, position[None])[0]
+        return torch.cat([((rows - means[:, None]) @ white).square().sum(dim=2) for means, white in pairs])
 
 
 # How far is far: log distances and their scale -----------------------------------------------------------

@@ -51,6 +51,20 @@ class Places(NamedTuple):
         return Places(*(each.cpu() for each in self))
 
 
+class Evidence(NamedTuple):
+    """What stands behind verdicts on n samples, each taken for the class that it is named as.
+
+    class_p_values: (n, classes), the p-value that each sample has in each class; no number for other classes
+    than the named one where the score is not about a class. aspects: p-values (n,) among samples of the class
+    by one way alone of looking at samples, by its name; none where a score is all of one piece. expected:
+    (n, d), how high-level features of length 1 lie in the class.
+    """
+
+    class_p_values: Tensor
+    aspects: dict[str, Tensor]
+    expected: Tensor
+
+
 class KnownSamples(NamedTuple):
     """Samples of the known classes as a network sees them: those it was trained on, and those held out."""
 
@@ -141,6 +155,10 @@ class Detector(ABC):
     @abstractmethod
     def verdicts(self, features: Views) -> Verdicts:
         """Decide for each sample: which class it is most like, and whether it is novel."""
+
+    @abstractmethod
+    def evidence(self, features: Views) -> Evidence:
+        """Say what stands behind the verdicts on samples."""
 
     @abstractmethod
     def with_class(self, new: LearnedClass) -> Self:

@@ -117,6 +117,14 @@ class Score(ABC):
         del named, held_out
         return self.scores(views)
 
+    def aspects(self, views: Views, named: Tensor) -> Tensors:
+        """Return p-values (n,) of samples among the classes that they are given to, by parts of the score.
+
+        None where it has no parts that could be told apart.
+        """
+        del views, named
+        return {}
+
     def without_class(self, position: int, head: Head | None = None) -> Self:
         """Return this score without a class, by the head that is left; see `forgets`."""
         del position

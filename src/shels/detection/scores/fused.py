@@ -121,6 +121,12 @@ class Fused(Score):
         found = self._references.log_p(scores, named, among=among)
         return (2 * (found * self.state["weights"]).sum(dim=(1, 2)),)
 
+    @torch.no_grad()
+    def aspects(self, views: Views, named: Tensor) -> Tensors:
+        """Return p-values of samples among their classes by each score alone."""
+        found = self._references.log_p(self._model.scores(views, named), named)[:, 0].exp()
+        return dict(zip(familiarity.ASPECTS, found.T, strict=True))
+
     @cached_property
     def _replay(self) -> Replay:
         return Replay(self._summed)
