@@ -14,6 +14,7 @@ TREE = {
     "TrainingError": ("ShelsError", RuntimeError),
     "AccommodationError": ("ShelsError", ValueError),
     "ModelFileError": ("ShelsError", ValueError),
+    "ExportError": ("ShelsError", RuntimeError),
     "MissingExtraError": ("ShelsError", ImportError),
 }
 

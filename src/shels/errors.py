@@ -8,6 +8,7 @@
     ├── TrainingError         a training that cannot give a usable model
     ├── AccommodationError    a class that cannot be taken in, or out again, by the chosen method
     ├── ModelFileError        a saved model or checkpoint that cannot be read
+    ├── ExportError           a model that cannot be written as a graph, or whose graph judges otherwise
     └── MissingExtraError     an optional package that is not installed
 
 Each is also the built-in exception that a caller would expect, so that `except ValueError` works.
@@ -49,6 +50,10 @@ class AccommodationError(ShelsError, ValueError):
 
 class ModelFileError(ShelsError, ValueError):
     """A saved model or checkpoint is missing, damaged, foreign or of another version."""
+
+
+class ExportError(ShelsError, RuntimeError):
+    """A model cannot be written as a graph for other programs, or its graph does not judge as it does."""
 
 
 class MissingExtraError(ShelsError, ImportError):

@@ -27,6 +27,8 @@ from shels.data.preparation import BACKBONE_SIDE
 from shels.data.samples import Samples
 from shels.errors import SettingsError
 from shels.learner.choosing import chosen, readable_side
+from shels.learner.explanation import Explanation
+from shels.learner.export import Exported
 from shels.learner.learner import Learner, learn
 from shels.model.backbone import OWN
 from shels.model.backbone_library import LITE0
@@ -163,6 +165,23 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         from shels.agent.observation import observed  # noqa: PLC0415
 
         return observed(self._learner(), self._inputs(X))
+
+    def explain(self, X: Any, examples: Any = None, labels: Any = None) -> list[Explanation]:  # noqa: N803
+        """Say of each sample what stands behind its verdict: other classes' p-values, what was unusual.
+
+        examples, labels: known samples and their classes, of which the nearest to each are given.
+        """
+        known = None if examples is None else from_arrays(examples, labels, origin="examples")
+        return self._learner().explain(self._inputs(X), known)
+
+    def export(self, path: str | Path, *, check: Any = None, int8: bool = False) -> Exported:
+        """Write the model as one ONNX file (or a torch.export program, .pt2) that judges without shels.
+
+        check: samples to compare the file's verdicts with this model's on; it is not written where they
+        differ. int8: the network with weights of eight bits.
+        """
+        inputs = None if check is None else self._inputs(check)
+        return self._learner().export(path, check=inputs, int8=int8)
 
     def save(self, directory: str | Path) -> None:
         """Write the learner into a directory: JSON and safetensors, nothing executable."""

@@ -84,6 +84,22 @@ def seed_from(random_state: int | np.random.RandomState | None) -> int:
     )
 
 
+def row_parts(rows: torch.Tensor, at_once: int) -> tuple[torch.Tensor, ...]:
+    """Split rows, so that no more than so many are worked on at once.
+
+    In an exported graph, which is made for any number of rows, all of them are one part.
+
+    >>> [len(part) for part in row_parts(torch.zeros(5, 3), at_once=2)]
+    [2, 2, 1]
+    """
+    return (rows,) if exporting() else torch.split(rows, at_once)
+
+
+def exporting() -> bool:
+    """Tell whether what is computed now is being written down as a graph, for inputs of any number."""
+    return torch.compiler.is_compiling()
+
+
 class _Followed(Generic[Report, Value]):
     """A generator to loop over; `value` is what it returned."""
 

@@ -64,6 +64,15 @@ def test_a_class_taken_in_is_a_new_version_and_its_images_are_kept(model, home, 
     assert torch.equal(reopened(model).buffers.of_class("novel-1"), of(data.train, 6))
 
 
+def test_kept_images_are_examples_of_their_class(model, data):
+    assert model.buffers.examples(model.learner) is None
+    model.accommodate("novel-1", "novel-1", of(data.train, 6))
+    examples = model.buffers.examples(model.learner)
+    assert torch.equal(examples.inputs, of(data.train, 6))
+    nearest = model.learner.explain(of(data.test, 6)[:3], examples)
+    assert {example.label for each in nearest for example in each.examples} == {"novel-1"}
+
+
 def test_images_of_a_class_with_a_name_of_its_own_are_not_kept(model, data):
     model.accommodate("novel-1", "six", of(data.train, 6))
     assert model.learner.classes[-1] == "six"

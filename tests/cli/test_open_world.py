@@ -237,6 +237,10 @@ def test_a_stream_on_disk_is_learned_under_a_provisional_name_that_a_person_can_
     assert len(list((tmp_path / "seen/novel-1").glob("*.png"))) == count == kept["classes"][4]["images"]
     with Image.open(tmp_path / "seen/novel-1/0001.png") as image:
         assert (image.size, image.mode) == ((8, 8), "L")
+    why = done("detect", model, tmp_path / "seen/novel-1/0001.png", "--explain")["rows"][0]
+    nearest = why["examples"][0]
+    assert (nearest["source"], nearest["label"]) == ("kept in the model's directory #0", "novel-1")
+    assert nearest["distance"] == pytest.approx(0, abs=1e-3)
     assert done("revise", model, "rename", "novel-1", 6)["classes"] == [0, 1, 2, 3, 6]
     after = done("inspect", model)
     assert after["kept_images"] == {}

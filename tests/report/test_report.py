@@ -148,6 +148,8 @@ def test_a_page_on_images_shows_all_figures_and_pictures(tmp_path):
     assert len(page.all("svg")) == 5
     assert page.all("img")
     assert "Novel, found" in page.text
+    assert "Some verdicts explained" in page.text
+    assert "high-level features (" in page.text
     assert f"AUROC {measures['auroc']:.3f}" in page.text
     assert percent(measures["novel_accuracy"]).replace("\N{NO-BREAK SPACE}", " ") in page.text
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from shels.data.samples import Samples
+from shels.learner.graph import as_graph_inputs
 from shels.model.networks import Network, Views
 
 if TYPE_CHECKING:
@@ -45,6 +47,16 @@ class Buffers:
         """Return the images of a class with a provisional name."""
         found = self._buffers.get(f"{UNNAMED}{label}")
         return None if found is None else found.inputs
+
+    def examples(self, learner: Learner) -> Samples | None:
+        """Return the images of all classes with provisional names as the learner sees them, if any."""
+        found = {place: self.of_class(name) for place, name in enumerate(learner.classes)}
+        there = {place: each for place, each in found.items() if each is not None}
+        if not there:
+            return None
+        inputs = torch.cat([as_graph_inputs(learner.preparation, each) for each in there.values()])
+        labels = torch.cat([torch.full((len(each),), place) for place, each in there.items()])
+        return Samples(inputs, labels, learner.classes, origin="kept in the model's directory")
 
     def numbered(self, images: Mapping[str, Tensor]) -> dict[str, Buffer]:
         """Return images as buffers that come after all others."""

@@ -27,6 +27,7 @@ shels demo                                     see it work, in a minute
 shels train digits --known 0,1,2,3,4 --out m   learn five digits
 shels evaluate m digits                        the other five are novel
 shels detect m photo.png                       a class, or novel?
+shels export m model.onnx                      one file for other programs
 shels accommodate m cows/ --name cow           learn one class more
 shels run m digits                             find and learn what is new
 shels reproduce within/digits --out results    the paper's experiment, on digits""",
@@ -84,6 +85,7 @@ COMMANDS = [
     "evaluate",
     "check",
     "detect",
+    "export",
     "accommodate",
     "run",
     "inspect",

@@ -6,22 +6,27 @@ import csv
 import io
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shels.cli import options
-from shels.cli.display import print_json, results, table
+from shels.cli.display import print_facts, print_json, results, table
 from shels.cli.options import argument, option
 from shels.cli.reading import FileReading
-from shels.errors import SettingsError
+from shels.errors import DataError, SettingsError
+
+if TYPE_CHECKING:
+    from shels.learner.learner import Learner
 
 EXAMPLES = """shels detect m photo.png
 shels detect m photos/ --only-novel
 shels detect m photos/ --csv verdicts.csv
+shels detect m photo.png --explain --examples photos/
 shels detect m new.npz --json"""
 
 _COLUMNS = ("source", "verdict", "predicted", "score", "threshold", "p_value", "novel", "reason")
+_MOST_EXPLAINED = 20
 
 
 def detect(
@@ -37,6 +42,11 @@ def detect(
     csv_file: Annotated[
         str | None, option("--csv", "Write the list as CSV; - for standard output.", "FILE")
     ] = None,
+    explain: Annotated[bool, option("--explain", "Say what stands behind each verdict.")] = False,
+    examples: Annotated[
+        str | None, option("--examples", "Known samples, to show the most similar of.", "DATA")
+    ] = None,
+    data_dir: options.DataDir = None,
     device: options.Device = "auto",
     strict: options.Strict = False,
     as_json: options.Json = False,
@@ -47,15 +57,23 @@ def detect(
     that it is most like. Its p-value says how often known samples of that class
     score as low; small means novel. A file that cannot be read has the verdict
     "unreadable" and a reason; where no file can be read, that is an error.
+
+    --explain adds the p-value in every class, what was most unusual, the
+    features that differ most from the class's, and the nearest known samples.
     """
     if csv_file == "-" and as_json:
         raise SettingsError("--csv - and --json both want standard output; give one of them")
+    if examples is not None and not explain:
+        raise SettingsError("--examples are for --explain; give both, or neither")
     from shels.learner.assessment import file_verdicts  # noqa: PLC0415
     from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
     learner = load_learner(model, device)
     with FileReading(strict=strict, quiet=as_json):
-        rows = [asdict(each) for each in file_verdicts(learner, inputs)]
+        if explain:
+            rows = _explained(learner, model, inputs, examples, data_dir)
+        else:
+            rows = [asdict(each) for each in file_verdicts(learner, inputs)]
     shown = [row for row in rows if row["novel"] or not only_novel]
     if csv_file is not None:
         _write_csv(shown, csv_file)
@@ -66,11 +84,58 @@ def detect(
         print_json({"model": str(model), **counts, "rows": shown})
     elif csv_file != "-":
         _show(shown, counts, csv_file)
+        if explain:
+            _show_why(shown)
+
+
+def _explained(
+    learner: Learner, model: Path, inputs: list[Path], data: str | None, data_dir: Path | None
+) -> list[dict[str, Any]]:
+    from shels.agent.buffers import Buffers  # noqa: PLC0415
+    from shels.agent.home import Home  # noqa: PLC0415
+    from shels.learner.assessment import UNREADABLE, Examples, FileVerdict, file_explanations, read_examples  # noqa: PLC0415
+
+    examples = None if data is None else read_examples(learner, data, data_dir)
+    if data is None and Home(model).exists:
+        kept = Buffers(Home(model)).examples(learner)
+        examples = None if kept is None else Examples(kept, None)
+    found = file_explanations(learner, inputs, examples)
+    if all(isinstance(each, str) for _, each in found):
+        raise DataError(" ".join(map(str, found[0])))
+    return [
+        asdict(FileVerdict(name, UNREADABLE, reason=each))
+        if isinstance(each, str)
+        else {"source": name} | asdict(each) | {"words": each.words, "reason": ""}
+        for name, each in found
+    ]
+
+
+def _show_why(rows: list[dict[str, Any]]) -> None:
+    """Print why each verdict came out so, in a few lines."""
+    from shels.learner.explanation import in_words  # noqa: PLC0415
+
+    rows = [row for row in rows if row["novel"] is not None]
+    for row in rows[:_MOST_EXPLAINED]:
+        classes, odd = list(row["class_p_values"].items())[:4], row["aspects"][:3]
+        units = [
+            f"{each['number']} is {each['value']:.3f}, not {each['expected']:.3f}" for each in row["units"]
+        ]
+        near = [f"{each['source']} ({each['label']}) {each['distance']:.2f}" for each in row["examples"]]
+        facts = {
+            "classes": "; ".join(f"{name} p {in_words(value)}" for name, value in classes),
+            "unusual": "; ".join(f"{each['name']} p {in_words(each['p_value'])}" for each in odd),
+            "features": "; ".join(units),
+            "nearest": "; ".join(near),
+        }
+        typer.echo(f"\n{row['source']}: {row['words']}")
+        print_facts({name: text for name, text in facts.items() if text})
+    if len(rows) > _MOST_EXPLAINED:
+        typer.echo(f"\n… and {len(rows) - _MOST_EXPLAINED} more; --json explains them all")
 
 
 def _write_csv(rows: list[dict[str, Any]], target: str) -> None:
     text = io.StringIO()
-    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     writer.writerows(rows)
     if target == "-":

@@ -26,6 +26,18 @@ COMPONENTS = (
 """Products and cosines with the class's row of weights. On each layer: the mean distance to the three nearest
 prototypes of the class; the distance from its mean in the spread that all classes share, and in its own,
 drawn to the common one; and what lies outside the main directions of all."""
+_SAY = {
+    "neighbours": "distance to the nearest prototypes",
+    "common": "distance in the spread of all classes",
+    "own": "distance in the class's own spread",
+    "residual": "what lies outside the main directions",
+}
+ASPECTS = (
+    "product with the class's weights",
+    "angle to the class's weights",
+    *(f"{what}, {layer} features" for layer in ("shared", "high-level") for what in _SAY.values()),
+)
+"""The same for people, in the same order."""
 HEAD = 2
 """How many of them, the first ones, are the head's."""
 BY_CLASS = ("means", "whitening", "prototypes")

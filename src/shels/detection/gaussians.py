@@ -14,6 +14,8 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
+from shels.runtime import exporting
+
 _ENOUGH_FOR_DIRECTIONS = 10_000
 _UNKNOWN_VARIANCE = 0.25
 """Of the logarithm of distances, where a single sample tells nothing about it."""
@@ -222,13 +224,20 @@ class Distances:
         """Measure each row's distance from the class at its position: (n, r or more), (n,) -> (n,).
 
         All classes are measured, in as many at once as memory is meant for, and the one that counts is taken:
-        to sort rows by class, the host would have to wait for the GPU.
+        to sort rows by class, the host would have to wait for the GPU. In an exported graph, which is made
+        for any number of rows, each row is measured from its own class alone.
         """
+        if exporting():
+            near = rows[:, : self.means.shape[1]] - self.means[position]
+            return (near[:, None] @ self.whitening[position]).square().sum(dim=(1, 2))
+        return self.from_all(rows).gather(0, position[None])[0]
+
+    def from_all(self, rows: Tensor) -> Tensor:
+        """Measure each row's distance from every class: (n, r or more) -> (classes, n)."""
         rows = rows[:, : self.means.shape[1]]
         at_once = max(1, _ROOM // max(1, rows.numel()))
         pairs = zip(*(torch.split(each, at_once) for each in (self.means, self.whitening)), strict=True)
-        found = [((rows - means[:, None]) @ white).square().sum(dim=2) for means, white in pairs]
-        return torch.cat(found).gather(0, position[None])[0]
+        return torch.cat([((rows - means[:, None]) @ white).square().sum(dim=2) for means, white in pairs])
 
 
 # How far is far: log distances and their scale -----------------------------------------------------------

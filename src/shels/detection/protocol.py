@@ -52,6 +52,20 @@ class Places(NamedTuple):
         return Places(*(each.cpu() for each in self))
 
 
+class Evidence(NamedTuple):
+    """What stands behind verdicts on n samples, each taken for the class that it is named as.
+
+    class_p_values: (n, classes), the p-value that each sample has in each class; no number for other classes
+    than the named one where the score is not about a class. aspects: p-values (n,) among samples of the class
+    by one way alone of looking at samples, by its name; none where a score is all of one piece. expected:
+    (n, d), how high-level features of length 1 lie in the class.
+    """
+
+    class_p_values: Tensor
+    aspects: dict[str, Tensor]
+    expected: Tensor
+
+
 class KnownSamples(NamedTuple):
     """Samples of the known classes as a network sees them: those it was trained on, and those held out."""
 
@@ -153,6 +167,10 @@ class Detector(ABC):
         """Decide for each sample: which class it is most like, and whether it is novel."""
 
     @abstractmethod
+    def evidence(self, features: Views) -> Evidence:
+        """Say what stands behind the verdicts on samples."""
+
+    @abstractmethod
     def with_class(self, new: LearnedClass) -> Self:
         """Know one class more, the old thresholds as they are."""
 
@@ -199,13 +217,13 @@ def check_views(features: Views, high: int, shared: int | None = None) -> None:
         raise DataError(f"features must be Views(shared, high), got {type(features).__name__}")
     check_rows(features.high, "high-level", high)
     if shared is not None:
-        check_rows(features.shared, "shared", shared, len(features.high))
+        check_rows(features.shared, "shared", shared, features.high.shape[0])
 
 
 def check_rows(rows: Tensor, kind: str, width: int | None, n: int | None = None) -> None:
     """Refuse what is not a tensor of floats (n, width); None where any number will do."""
     right = isinstance(rows, Tensor) and rows.ndim == 2 and rows.is_floating_point()
-    right = right and width in (None, rows.shape[1]) and n in (None, len(rows)) and rows.shape[1] > 0
+    right = right and width in (None, rows.shape[1]) and n in (None, rows.shape[0]) and rows.shape[1] > 0
     if not right:
         expected = f"({'n' if n is None else n}, {width or 'one or more'})"
         got = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__

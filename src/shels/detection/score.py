@@ -14,6 +14,7 @@ from shels.detection.head import Head
 from shels.detection.protocol import KnownSamples, Tensors, check_rows, check_views
 from shels.errors import AccommodationError, DataError, ModelFileError, SettingsError
 from shels.model.networks import Views
+from shels.runtime import row_parts
 
 _ROWS = 2048
 """Samples that are scored at once, in double precision, so that memory stays bounded."""
@@ -116,6 +117,14 @@ class Score(ABC):
         del named, held_out
         return self.scores(views)
 
+    def aspects(self, views: Views, named: Tensor) -> Tensors:
+        """Return p-values (n,) of samples among the classes that they are given to, by parts of the score.
+
+        None where it has no parts that could be told apart.
+        """
+        del views, named
+        return {}
+
     def without_class(self, position: int, head: Head | None = None) -> Self:
         """Return this score without a class, by the head that is left; see `forgets`."""
         del position
@@ -150,7 +159,7 @@ class Score(ABC):
         check_views(views, self.head.width)
         if self.reads_shared:
             width = None if first else self._shared_width()
-            check_rows(views.shared, "shared", width, len(views.high))
+            check_rows(views.shared, "shared", width, views.high.shape[0])
         seen = views if self.reads_shared else (views.high,)
         if fresh and not len(views.high):
             raise DataError(f"{self.name} needs one sample or more to learn from, got 0")
@@ -193,8 +202,8 @@ class Score(ABC):
 
 def in_chunks(score: Callable[[Views], Tensor], views: Views) -> Tensor:
     """Return what `score` gives for all samples, a few at a time, their high-level features in double."""
-    high = torch.split(views.high, _ROWS)
-    even = len(views.shared) == len(views.high)
-    shared = torch.split(views.shared, _ROWS) if even else (views.shared,) * len(high)
+    high = row_parts(views.high, _ROWS)
+    even = views.shared.shape[0] == views.high.shape[0]
+    shared = row_parts(views.shared, _ROWS) if even else (views.shared,) * len(high)
     pairs = zip(shared, high, strict=True)
     return torch.cat([score(Views(low, rows.double())) for low, rows in pairs])

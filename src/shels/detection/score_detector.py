@@ -242,6 +242,24 @@ class ScoreDetector(Detector):
             score, limits = (score - mean) / spread, (limits - mean) / spread
         return Verdicts(predicted, score, limits, unlikely)
 
+    def evidence(self, features: Views) -> protocol.Evidence:
+        """Compare with every class, as if samples were given to it, where the score looks at one class."""
+        named = self.class_scores(features)
+        predicted, found = named.argmax(dim=1), torch.full_like(named, torch.nan)
+        by_class = self.naming is None or type(self.score).scores_as is not Score.scores_as
+        for position in range(named.shape[1]):
+            given = torch.full_like(predicted, position)
+            score = named[:, position] if self.naming is None else self._scores_then(features, given)
+            counts = predicted == (predicted if by_class else position)
+            found[counts, position] = self._calibration.p_values(score, given)[counts].to(found.dtype)
+        expected = torch.nn.functional.normalize(self._class_directions)[predicted]
+        return protocol.Evidence(found, self.score.aspects(features, predicted), expected)
+
+    @property
+    def _class_directions(self) -> Tensor:
+        """Where classes lie among high-level features: their means, or the head's rows where these moved."""
+        return self.score.head.weight if self.moves or self.known is None else self.known.means
+
     @cached_property
     def _eras(self) -> list[int]:
         """How many classes there were when thresholds were set, if that differs, and matters to the score.
@@ -265,17 +283,16 @@ class ScoreDetector(Detector):
         if self.known is None:
             return scores
         for count in self._eras[:-1]:
-            mine = (self.known.classes_then[predicted] == count).nonzero()[:, 0]
             then = replace(self.score, head=self.score.head.first(count))
-            scores[mine] = then.scores(protocol.rows_of(features, mine))
+            mine = self.known.classes_then[predicted] == count
+            scores = torch.where(mine, then.scores(features), scores)
         return scores
 
     def places(self, features: Views) -> protocol.Places:
         """Find where samples and known classes lie on high-level features of length 1."""
         rows = torch.nn.functional.normalize(features.high)
-        means = self.score.head.weight if self.moves or self.known is None else self.known.means
         scale = rows.std(dim=0).clamp(min=1e-3).mean()
-        means = torch.nn.functional.normalize(means) / scale
+        means = torch.nn.functional.normalize(self._class_directions) / scale
         return protocol.Places(rows / scale, means, self.verdicts(features).predicted)
 
     def tensors(self) -> StoredParts:

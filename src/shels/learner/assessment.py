@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shels.data.inputs import choose_part, input_groups, load_in_form
+import torch
+from torch import Tensor
+
+from shels.data.inputs import choose_part, input_groups, load_in_form, read_inputs
+from shels.data.samples import Samples
+from shels.data.sources import NAMED
 from shels.data.splits import divide
 from shels.errors import DataError
+from shels.learner.graph import as_graph_inputs
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from shels.data.samples import Label, Samples
+    from shels.data.samples import Label
+    from shels.learner.explanation import Explanation
     from shels.learner.learner import Learner
 
 UNREADABLE = "unreadable"
@@ -36,6 +41,13 @@ class FileVerdict:
     p_value: float | None = None
     novel: bool | None = None
     reason: str = ""
+
+
+class Examples(NamedTuple):
+    """Known samples, and what each is called; None numbers them."""
+
+    samples: Samples
+    sources: Sequence[str] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +83,57 @@ def _verdicts(learner: Learner, inputs: Tensor, names: Sequence[str]) -> Iterato
     for name, place, score, limit, p_value, novel in rows:
         verdict = "novel" if novel else learner.classes[place]
         yield FileVerdict(name, verdict, learner.classes[place], score, limit, p_value, novel)
+
+
+def file_explanations(
+    learner: Learner, paths: Sequence[Path], examples: Examples | None = None
+) -> list[tuple[str, Explanation | str]]:
+    """Explain the verdict on every sample that `file_verdicts` decides on: its name and why.
+
+    A file that cannot be read has its name and the reason.
+    """
+    samples, sources = (None, None) if examples is None else examples
+    out: list[tuple[str, Explanation | str]] = []
+    for inputs, names, left_out in input_groups(paths, learner.preparation):
+        if names:
+            out += zip(names, learner.explain(inputs, samples, sources=sources), strict=True)
+        out += [(each.name, each.reason) for each in left_out]
+    return out
+
+
+def read_examples(learner: Learner, data: str, data_dir: Path | None = None) -> Examples:
+    """Read known samples to look for similar ones among, each with a name; other classes are left out.
+
+    Of a named set or an .npz file it is the training part; of a folder all images below, each of the class
+    that its folder is called.
+    """
+    path = Path(data).expanduser()
+    if data in NAMED or path.suffix.lower() == ".npz":
+        train = load_in_form(data, data_dir, learner.preparation).train
+        places, labels = train.places(learner.classes, missing_ok=True)
+        inputs, names = train.inputs[places], [f"{data} #{place}" for place in places.tolist()]
+    else:
+        groups = read_inputs(path, learner.preparation)
+        every = torch.cat([as_graph_inputs(learner.preparation, each) for each, _ in groups])
+        position = {str(name): place for place, name in enumerate(learner.classes)}
+        called = [(name, position.get(Path(name).parent.name, -1)) for _, some in groups for name in some]
+        places = torch.tensor([at for at, (_, label) in enumerate(called) if label >= 0], dtype=torch.long)
+        inputs, names = every[places], [called[place][0] for place in places.tolist()]
+        labels = torch.tensor([called[place][1] for place in places.tolist()], dtype=torch.long)
+    if not len(inputs):
+        raise DataError(f"{data} has no sample of the model's classes {list(learner.classes)}")
+    return Examples(Samples(inputs, labels, learner.classes, origin=data), names)
+
+
+def inputs_to_check(learner: Learner, data: str, data_dir: Path | None = None) -> Tensor:
+    """Give every input of a data set, a folder of images or an image file, as an exported graph takes it."""
+    path = Path(data).expanduser()
+    if data in NAMED or path.suffix.lower() == ".npz":
+        found = load_in_form(data, data_dir, learner.preparation)
+        groups = [found.train.inputs, found.test.inputs]
+    else:
+        groups = [inputs for inputs, _ in read_inputs(path, learner.preparation)]
+    return torch.cat([as_graph_inputs(learner.preparation, each) for each in groups])
 
 
 def assess(

@@ -23,6 +23,8 @@ from shels.detection.drift import ImageStatistics
 from shels.detection.protocol import Detector, KnownSamples, Labelled
 from shels.errors import DataError, SettingsError
 from shels.learner import changes, storage
+from shels.learner.explanation import explain
+from shels.learner.export import export
 from shels.learner.feature_cache import features_of
 from shels.learner.pairing import detector_beside, needs_memory, score_name
 from shels.learning.protocol import views_of
@@ -99,6 +101,7 @@ class Learner:
     accommodating = changes.accommodating
     accommodate = runtime.to_end(changes.accommodating)
     unlearn, rename, merge = changes.unlearned, changes.renamed, changes.merged
+    export, explain = export, explain
 
     def evaluate(self, known: Samples, novel: Samples | None = None) -> dict[str, Any]:
         """Return the measures on samples of the learner's classes and on samples of others.

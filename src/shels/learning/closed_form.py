@@ -14,6 +14,7 @@ from shels.errors import AccommodationError
 from shels.learning import protocol
 from shels.learning.protocol import Accommodated, LearningMethod, Memory, NewClass, Requests
 from shels.model.networks import Network, Views
+from shels.runtime import row_parts
 
 
 class ClosedForm(LearningMethod):
@@ -73,7 +74,7 @@ class ClosedForm(LearningMethod):
         """Return the classifier's scores."""
         score = torch.no_grad()(self.scorer(protocol.placed(memory, network)))
         size = self.rows_at_once
-        return lambda views: torch.cat([score(part) for part in torch.split(self.rows(views), size)])
+        return lambda views: torch.cat([score(part) for part in row_parts(self.rows(views), size)])
 
     def drop(self, network: Network, memory: Memory, position: int) -> Accommodated:
         """Return the same network and the statistics without one class."""

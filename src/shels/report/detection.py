@@ -11,14 +11,17 @@ from numpy.typing import NDArray
 
 from shels.data.samples import Samples
 from shels.files import write_whole
+from shels.learner.explanation import in_words
 from shels.learner.learner import Learner
 from shels.report import charts, trained
 from shels.report.evaluation import Decisions, Evaluation, evaluate
 from shels.report.page import MOST_SHOWN, Block, Gallery, Page, Section, Table, gallery, html
-from shels.report.words import percent, prose
+from shels.report.words import NOTHING, percent, prose
 
 Array = NDArray[Any]
 Measures = Mapping[str, Any]
+_EXPLAINED = 4
+"""Verdicts of each kind that are explained."""
 
 
 def write(
@@ -36,6 +39,7 @@ def write(
         Section("Known or novel", charts.drawn(charts.MODEL, "separation", shown)),
         Section("Class by class", [*charts.drawn(charts.MODEL, "classes", shown), *_class_tables(shown)]),
         *_pictures(shown),
+        *_reasons(shown),
         *trained.inside(shown),
     ]
     page = Page(title, _lead(shown), sections, _facts(measures), trained.details(learner), trained.footer())
@@ -111,6 +115,24 @@ def _pictures(shown: Evaluation) -> list[Section]:
     chosen["Known, taken for another class"] = known, _surest(-known.margin, mistaken)
     galleries = [_gallery(title, shown.learner, *each) for title, each in chosen.items()]
     return [Section("Samples to look at", [prose("samples_shown"), *galleries])]
+
+
+def _reasons(shown: Evaluation) -> list[Section]:
+    """Explain a few verdicts: novel samples that were missed and found, known ones that were rejected."""
+    known, novel = shown.known, shown.novel
+    chosen = [(known, _surest(known.margin, known.novel))]
+    if novel is not None:
+        chosen += [(novel, _surest(-novel.margin, ~novel.novel)), (novel, _surest(novel.margin, novel.novel))]
+    rows: list[tuple[str, ...]] = []
+    for decisions, places in chosen:
+        some = places[:_EXPLAINED]
+        for place, why in zip(some, shown.learner.explain(decisions.samples.inputs[some]), strict=True):
+            true = decisions.samples.classes[int(decisions.labels[place])]
+            likely = [f"{name} ({in_words(value)})" for name, value in list(why.class_p_values.items())[:3]]
+            odd = [f"{each.name} ({in_words(each.p_value)})" for each in why.aspects[:2]]
+            rows.append((str(true), str(why.verdict), ", ".join(likely), ", ".join(odd) or NOTHING))
+    table = Table(("True class", "Verdict", "Likeliest classes (p)", "Most unusual (p)"), rows, left=4)
+    return [Section("Some verdicts explained", [prose("reasons"), table])] if rows else []
 
 
 def _surest(order: Array, chosen: Array) -> Array:

@@ -21,6 +21,7 @@ from shels.detection.protocol import KnownSamples, rows_of
 from shels.detection.score import Score, Tensors, require
 from shels.kernels.replay import Replay
 from shels.model.networks import Views
+from shels.runtime import row_parts
 
 _ROWS = 4096
 
@@ -111,7 +112,7 @@ class Fused(Score):
 
     def _fused(self, views: Views, named: Tensor, *, among: bool = False) -> Tensor:
         work = partial(self._summed, among=True) if among else self._replay
-        parts = zip(*(torch.split(each, _ROWS) for each in (*views, named)), strict=True)
+        parts = zip(*(row_parts(each, _ROWS) for each in (*views, named)), strict=True)
         return torch.cat([work(*part)[0] for part in parts])
 
     def _summed(self, shared: Tensor, high: Tensor, named: Tensor, *, among: bool = False) -> tuple[Tensor]:
@@ -119,6 +120,12 @@ class Fused(Score):
         scores = self._model.scores(Views(shared, high), named)
         found = self._references.log_p(scores, named, among=among)
         return (2 * (found * self.state["weights"]).sum(dim=(1, 2)),)
+
+    @torch.no_grad()
+    def aspects(self, views: Views, named: Tensor) -> Tensors:
+        """Return p-values of samples among their classes by each score alone."""
+        found = self._references.log_p(self._model.scores(views, named), named)[:, 0].exp()
+        return dict(zip(familiarity.ASPECTS, found.T, strict=True))
 
     @cached_property
     def _replay(self) -> Replay:

@@ -30,6 +30,7 @@ from shels.model.networks import Views
 NEAR = (128, 256)
 """How many directions of the shared and of the high-level features tell known from novel."""
 _FOLDS = 10
+_ASPECTS = ("shared features", "high-level features")
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +172,8 @@ class GaussianDetector(Detector):
         """Score each class by its best part's discriminant: (n, classes)."""
         scores = self._part_scores(self._rows(features)[0])
         scores = torch.where(scores.isfinite(), scores, -torch.inf)  # what overflowed is like none
-        out = scores.new_full((len(scores), self.classes), -torch.inf)
-        return out.scatter_reduce(1, self._owners.expand(len(scores), -1), scores, "amax")
+        out = scores.new_full((scores.shape[0], self.classes), -torch.inf)
+        return out.scatter_reduce(1, self._owners.expand_as(scores), scores, "amax")
 
     def verdicts(self, features: Views) -> Verdicts:
         """Decide for each sample by the distance to its class."""
@@ -190,6 +191,29 @@ class GaussianDetector(Detector):
         calibration = self._calibration
         limits, unlikely = calibration.thresholds[part], calibration.p_values(score, part)
         return self._owners[part], score, limits, unlikely
+
+    def evidence(self, features: Views) -> protocol.Evidence:
+        """Compare with every part; how far is far on each layer is that of normal log distances."""
+        rows = self._rows(features)
+        part, count = self._part_scores(rows[0]).argmax(dim=1), len(rows[0])
+        pairs = zip(self._distances, rows, strict=True)
+        logs = _usable(torch.stack([each.from_all(row) for each, row in pairs], dim=2)).log()
+        places = torch.arange(len(self.parts), device=part.device).repeat_interleave(count)
+        scores = gaussians.log_scores(logs.flatten(0, 1), self._scales[places]).float()
+        found = self._calibration.p_values(scores, places).view(len(self.parts), count).T
+        best = found.new_zeros(count, self.classes)
+        best = best.scatter_reduce(1, self._owners.expand_as(found), found, "amax")
+        mean, deviation = self._scales[part].unbind(dim=2)
+        far = (logs[part, torch.arange(count, device=part.device)] - mean) / deviation
+        tails = torch.special.ndtr(-far).unbind(dim=1)
+        return protocol.Evidence(best, dict(zip(_ASPECTS, tails, strict=True)), self._means_of_high[part])
+
+    @cached_property
+    def _means_of_high(self) -> Tensor:
+        """Where the parts' means lie among high-level features of length 1: (parts, d)."""
+        project = self.projections[1]
+        means = torch.stack([each.sums[1].mean for each in self.parts]).float()
+        return means @ project.directions.T + project.centre
 
     def places(self, features: Views) -> protocol.Places:
         """Find where samples and classes lie in the spread of the classes known at `fit`."""
@@ -218,8 +242,7 @@ class GaussianDetector(Detector):
         rows = self._rows(features)
         part = self._part_scores(rows[0]).argmax(dim=1)
         pairs = zip(self._distances, rows, strict=True)
-        found = torch.stack([each(row, part) for each, row in pairs], dim=1)
-        return part, found.nan_to_num(nan=torch.inf, posinf=torch.inf).clamp(min=1e-12)
+        return part, _usable(torch.stack([each(row, part) for each, row in pairs], dim=1))
 
     def _part_scores(self, rows: Tensor) -> Tensor:
         """Score each part by the discriminant, from projected shared features: (n, r) -> (n, parts)."""
@@ -291,3 +314,8 @@ class GaussianDetector(Detector):
             rectified=many,
             ready=Discriminant(*named) if named else None,
         )
+
+
+def _usable(distances: Tensor) -> Tensor:
+    """Take what overflowed for far away, and nothing for so near that it has no logarithm."""
+    return distances.nan_to_num(nan=torch.inf, posinf=torch.inf).clamp(min=1e-12)

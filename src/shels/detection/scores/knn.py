@@ -20,7 +20,7 @@ _BLOCK = 8192
 
 def kth_distance(rows: Tensor, bank: Tensor, k: int) -> Tensor:
     """Return the Euclidean distance to the k-th nearest row of the bank, exact: (n, d), (m, d) -> (n,)."""
-    best = rows.new_full((len(rows), k), math.inf)
+    best = rows.new_full((rows.shape[0], k), math.inf)
     for part in torch.split(bank, _BLOCK):
         block = part.to(rows.dtype)
         squares = rows.square().sum(dim=1, keepdim=True) + block.square().sum(dim=1) - 2 * rows @ block.T

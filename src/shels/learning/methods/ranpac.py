@@ -18,7 +18,7 @@ from torch import Tensor
 from shels.config import Ranpac
 from shels.learning.closed_form import ClosedForm
 from shels.learning.protocol import Memory
-from shels.runtime import generator
+from shels.runtime import generator, row_parts
 
 _ROWS = 1024
 """How many rows to project at once: projections are many."""
@@ -108,7 +108,7 @@ class RanpacMethod(ClosedForm):
 
 def _hidden(rows: Tensor, drawn: Tensor) -> Iterator[Tensor]:
     """Yield h = ReLU(f W) of a few rows at a time, in double: (n, features) -> parts of (n, projections)."""
-    for part in torch.split(rows, _ROWS):
+    for part in row_parts(rows, _ROWS):
         yield F.relu(part @ drawn).double()
 
 
