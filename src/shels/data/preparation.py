@@ -18,6 +18,8 @@ BACKBONE_SIDE = 128
 """Side of the images that a backbone is shown, unless another is chosen: a third of the time of 224."""
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_SD = (0.229, 0.224, 0.225)
+_ONE_UNIT = 30
+"""How many times the median value's spread any may have, where all are taken to have one unit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +87,10 @@ class Preparation:
 def prepare_for(inputs: Tensor, settings: NetworkSettings) -> Preparation:
     """Return the preparation for a network trained on these inputs.
 
-    Vectors are standardised by the training data; a constant value is only centred.
+    Vectors are centred by the training data, and divided by one number where their values have one unit.
     """
     if inputs.ndim == 2:
-        exact = inputs.double()  # in float32 the spread of a constant is rounding noise, not 0
-        varies = inputs.amax(dim=0) > inputs.amin(dim=0)
-        sd = torch.where(varies, exact.std(dim=0, correction=0), 1.0)
-        return Preparation((inputs.shape[1],), mean=exact.mean(dim=0).float(), sd=sd.float())
+        return _prepare_vectors(inputs)
     channels = inputs.shape[1]
     height, width = (min(side, DEFAULT_SIDE) for side in inputs.shape[2:])
     if settings.image_size is not None or settings.backbone is not None:
@@ -102,6 +101,20 @@ def prepare_for(inputs: Tensor, settings: NetworkSettings) -> Preparation:
     if channels != 3:
         raise DataError(f"ImageNet normalisation needs RGB images, got {channels} channel(s)")
     return Preparation(shape, settings.image_fit, torch.tensor(_IMAGENET_MEAN), torch.tensor(_IMAGENET_SD))
+
+
+def _prepare_vectors(inputs: Tensor) -> Preparation:
+    """Centre vectors and bring them to a spread of 1, in all or, where units differ, each value by itself.
+
+    An embedding's values have one unit: one that hardly varies is hardly used, and to stretch it would make
+    noise of it. A table's have not. A constant value is only centred.
+    """
+    exact = inputs.double()  # in float32 the spread of a constant is rounding noise, not 0
+    varies = inputs.amax(dim=0) > inputs.amin(dim=0)
+    sd = torch.where(varies, exact.std(dim=0, correction=0), 1.0)
+    if varies.any() and sd[varies].max() <= _ONE_UNIT * sd[varies].median():
+        sd = sd[varies].square().mean().sqrt().expand_as(sd)
+    return Preparation((inputs.shape[1],), mean=exact.mean(dim=0).float(), sd=sd.float().contiguous())
 
 
 def fitted(images: Tensor, size: tuple[int, ...], how: str) -> Tensor:
