@@ -193,7 +193,7 @@ def test_ways_that_train_the_whole_network_are_refused_on_a_backbone():
 def test_the_estimator_takes_a_module_of_ones_own(tmp_path):
     samples = photos(4)
     images = samples.inputs.permute(0, 2, 3, 1).numpy()
-    labels = np.array(samples.labels)
+    labels = samples.labels.numpy()
     model = OpenWorldClassifier(
         backbone=backbone(), frozen=True, image_size=16, max_steps=60, random_state=0, device="cpu"
     )

@@ -29,7 +29,7 @@ _COLUMNS = ("source", "verdict", "predicted", "score", "threshold", "p_value", "
 _MOST_EXPLAINED = 20
 
 
-def detect(
+def detect(  # noqa: PLR0913, PLR0917 - a parameter for each option
     model: options.Model,
     inputs: Annotated[
         list[Path],
