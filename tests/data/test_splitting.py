@@ -90,6 +90,17 @@ def test_a_file_that_cannot_be_read_is_named_and_left_out(photos, tmp_path):
     assert len(found.names) == len(items)
 
 
+def test_a_link_to_nothing_is_named_and_left_out(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for number in range(4):
+            Image.new("L", (4, 4), number).save(tmp_path / name / f"{number}.png")
+    (tmp_path / "cat" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    found = split_files(labelled_files(tmp_path), Shares(0.25), near=False)
+    assert list(found.left_out) == ["cat/gone.png"]
+    assert len(found.names) == 8
+
+
 def test_copies_are_a_folder_that_is_read_as_parts(photos, tmp_path):
     items = labelled_files(photos)
     write_copies(split_files(items, Shares(0.2)), items, tmp_path / "parts")
@@ -155,6 +166,6 @@ def test_bad_patterns_tables_and_places_are_refused_with_what_to_do(photos, tmp_
         split_files(items, Shares(0.2), group="horse", near=False)
     with pytest.raises(MissingDataError, match="give a folder"):
         labelled_files(tmp_path / "none")
-    (tmp_path / "list.csv").write_text("file,class\na.png,cat\n")
-    with pytest.raises(DataError, match="columns path,label"):
+    (tmp_path / "list.csv").write_text("number,class\n7,cat\n")
+    with pytest.raises(DataError, match="path,label"):
         labelled_files(tmp_path / "list.csv")

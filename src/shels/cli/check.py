@@ -12,6 +12,7 @@ import typer
 from shels.cli import options
 from shels.cli.display import TrainingBar, percent, print_result, print_table, say
 from shels.cli.options import option
+from shels.cli.reading import FileReading
 
 if TYPE_CHECKING:
     from shels.learner.estimates import Estimate
@@ -44,6 +45,7 @@ def check(  # noqa: PLR0913 - a parameter for each option
         Path | None, option("--report", "Write a page with pictures, too.", "FILE.html")
     ] = None,
     device: options.Device = "auto",
+    strict: options.Strict = False,
     as_json: options.Json = False,
 ) -> None:
     """Look a model and its data over, without any novel data.
@@ -61,10 +63,12 @@ def check(  # noqa: PLR0913 - a parameter for each option
     from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
     learner = load_learner(model, device)
-    samples = load_samples(data, data_dir, learner)
     held_out = None
-    if validation is not None:
-        held_out = load_validation(validation, data, data_dir, samples.train, learner.classes)
+    with FileReading(strict=strict, quiet=as_json) as files:
+        samples = load_samples(data, data_dir, learner)
+        if validation is not None:
+            held_out = load_validation(validation, data, data_dir, samples.train, learner.classes)
+    files.show_table()
     how: dict[str, Any] = {"folds": folds, "most": most, "likeness": likeness, "retrain": retrain}
     work = examining(learner, samples, validation=held_out, device=learner.device, **how)
     if not as_json:
@@ -76,7 +80,7 @@ def check(  # noqa: PLR0913 - a parameter for each option
 
         examination.write(report, found, title=f"{model.name} and {data}, looked over")
     result = {"model": str(model), "data": data, **_result(found)}
-    result["report"] = None if report is None else str(report)
+    result |= {"report": None if report is None else str(report), "files": files.result()}
     print_result(result, partial(_show, most=_LINES), as_json=as_json)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,8 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shels.data import images
+from shels.data.finding import ImageFile
+from shels.data.reading import outcomes
 from shels.data.samples import fingerprints
-from shels.errors import DataError, SettingsError
+from shels.errors import SettingsError
 
 Array: TypeAlias = NDArray[Any]
 
@@ -42,7 +43,6 @@ SMALLEST = 16
 
 _AT_ONCE = 2**22
 _SAMPLE = 500
-_WORKERS = 4
 _TURNS = tuple((quarters, mirrored) for mirrored in (False, True) for quarters in range(4))
 """The eight ways to turn and mirror a square; the first leaves it as it is."""
 
@@ -70,10 +70,6 @@ class Looks(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.contents)
-
-    def joined(self, other: Looks) -> Looks:
-        """Put the images of another after these."""
-        return Looks(np.concatenate([self.pictures, other.pictures]), [*self.contents, *other.contents])
 
 
 def looks_of(inputs: Tensor) -> Looks:
@@ -104,16 +100,15 @@ class Look(NamedTuple):
 
 def look_at_files(paths: Sequence[Path]) -> Iterator[Look]:
     """Look at image files, several at a time, in their order; no more than a few are decoded at once."""
-    with ThreadPoolExecutor(_WORKERS) as pool:
-        yield from pool.map(_look, paths)
+    blank: Array = np.zeros((SIDE, SIDE), np.uint8)
+    for _, found in outcomes([ImageFile(str(path), path) for path in paths], _look):
+        yield found if isinstance(found, Look) else Look(blank, b"", str(found))
 
 
-def _look(path: Path) -> Look:
-    try:
-        picture = images.read_pixels(path, path, "grey", SIDE)[0].numpy()
-        return Look(picture, hashlib.blake2b(path.read_bytes(), digest_size=16).digest())
-    except (DataError, OSError) as error:
-        return Look(np.zeros((SIDE, SIDE), np.uint8), b"", str(error))
+def _look(file: ImageFile) -> Look:
+    picture = images.read_pixels(file.opened(), file.title, "grey", SIDE)[0].numpy()
+    with images.usable(file.title):
+        return Look(picture, hashlib.blake2b(Path(file.name).read_bytes(), digest_size=16).digest())
 
 
 def pairs(looks: Looks, labels: Array | None = None, likeness: float | None = None) -> list[Pair]:

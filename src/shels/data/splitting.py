@@ -30,11 +30,15 @@ PARTS = ("train", "validation", "test")
 
 
 class Item(NamedTuple):
-    """An image file, its class, and what it is called: its path below the data set."""
+    """An image file, its class, and what it is called: its path below the data set.
+
+    problem: why it cannot be used, where that is known before it is opened.
+    """
 
     path: Path
     label: str
     name: str
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,11 +104,13 @@ def labelled_files(path: Path) -> list[Item]:
         )
     folder = path if kind_of(path) == "folder" else path.parent
     found = own.labelled_files(path)
-    return [
-        Item(file.place, str(file.label), Path(os.path.relpath(file.place, folder)).as_posix())
-        for file in found.files
-        if isinstance(file.place, Path)
-    ]
+    items = [Item(Path(file.name), str(file.label), _name(file.name, folder)) for file in found.files]
+    bad = [Item(Path(e.name), str(e.label), _name(e.name, folder), e.reason) for e in found.left_out]
+    return [*items, *bad]
+
+
+def _name(path: str, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()
 
 
 def split_files(
@@ -124,8 +130,10 @@ def split_files(
     parenthesised parts of it, stay together. near: whether near duplicates do; likeness: what makes them so,
     see `duplicates.pairs`. each: is told how far it is.
     """
-    looks, left_out = _looked_at(items, each) if near else (None, {})
-    kept = [item for item in items if item.name not in left_out]
+    usable = [item for item in items if not item.problem]
+    looks, unreadable = _looked_at(usable, each) if near else (None, {})
+    left_out = {item.name: item.problem for item in items if item.problem} | unreadable
+    kept = [item for item in usable if item.name not in unreadable]
     labels = _numbers([item.label for item in kept])
     groups = _groups(kept, by, group)
     pairs = duplicates.pairs(looks, labels, likeness) if looks is not None else []
