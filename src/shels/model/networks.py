@@ -174,7 +174,10 @@ def behind(backbone: Backbone, network: Network, centre: Tensor | None, spread: 
     if centre is not None and spread is not None:
         backbone.centre.copy_(centre)
         backbone.spread.copy_(spread)
-    return Network(nn.Sequential(backbone, *network.body), network.head).eval()
+    layers, depth = list(network.body), network.shared_depth
+    if not any(isinstance(layer, Shared) for layer in layers):
+        layers.insert(depth, Shared())  # what they share stays the same, with a backbone in front or without
+    return Network(nn.Sequential(backbone, *layers), network.head).eval()
 
 
 # Torchvision's names for VGG16's linear layers; its convolutions are called features.N there, N here.
