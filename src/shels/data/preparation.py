@@ -18,8 +18,10 @@ BACKBONE_SIDE = 128
 """Side of the images that a backbone is shown, unless another is chosen: a third of the time of 224."""
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_SD = (0.229, 0.224, 0.225)
+LEAST_OF_EMBEDDING = 128
+"""Values that vectors have at least where they are taken for features already; shorter ones are a table."""
 _ONE_UNIT = 30
-"""How many times the median value's spread any may have, where all are taken to have one unit."""
+"""How many times the median value's spread any value of an embedding may have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +89,7 @@ class Preparation:
 def prepare_for(inputs: Tensor, settings: NetworkSettings) -> Preparation:
     """Return the preparation for a network trained on these inputs.
 
-    Vectors are centred by the training data, and divided by one number where their values have one unit.
+    Vectors are standardised by the training data, embeddings by one spread for all values.
     """
     if inputs.ndim == 2:
         return _prepare_vectors(inputs)
@@ -104,16 +106,18 @@ def prepare_for(inputs: Tensor, settings: NetworkSettings) -> Preparation:
 
 
 def _prepare_vectors(inputs: Tensor) -> Preparation:
-    """Centre vectors and bring them to a spread of 1, in all or, where units differ, each value by itself.
+    """Centre vectors and bring each value to a spread of 1; those of an embedding all by the same number.
 
-    An embedding's values have one unit: one that hardly varies is hardly used, and to stretch it would make
-    noise of it. A table's have not. A constant value is only centred.
+    These have one unit: a value that hardly varies says little, and stretched it would be noise. Where one
+    spreads many times as far as most, the units differ after all. A constant value is only centred.
     """
     exact = inputs.double()  # in float32 the spread of a constant is rounding noise, not 0
     varies = inputs.amax(dim=0) > inputs.amin(dim=0)
     sd = torch.where(varies, exact.std(dim=0, correction=0), 1.0)
-    if varies.any() and sd[varies].max() <= _ONE_UNIT * sd[varies].median():
-        sd = sd[varies].square().mean().sqrt().expand_as(sd)
+    if len(sd) >= LEAST_OF_EMBEDDING and bool(varies.any()):
+        spread = sd[varies]
+        if spread.max() <= _ONE_UNIT * spread.median():
+            sd = spread.square().mean().sqrt().expand_as(sd)
     return Preparation((inputs.shape[1],), mean=exact.mean(dim=0).float(), sd=sd.float().contiguous())
 
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from shels.config import NetworkSettings
+from shels.data.preparation import LEAST_OF_EMBEDDING
 from shels.errors import ArchitectureError, ModelFileError, SettingsError, unknown_name
 from shels.files import read_tensors
 from shels.model.backbone import Backbone
@@ -333,9 +334,11 @@ def _vgg32(shape: Shape, dropout: float = 0.0) -> nn.Sequential:
 
 
 def _vectors(shape: Shape) -> nn.Sequential:
-    """Return two hidden layers on vectors; what all classes share is the vectors themselves."""
+    """Return hidden layers on vectors: one on an embedding, which classes share as it is, two on a table."""
     if len(shape) != 1:
         raise ArchitectureError(f'architecture "vectors" needs vectors (n, d), got inputs of shape {shape}')
+    if shape[0] < LEAST_OF_EMBEDDING:
+        return _linear_chain(shape[0], (256, 128))
     return nn.Sequential(Shared(), *_linear_chain(shape[0], (256,)))
 
 
