@@ -255,5 +255,6 @@ def _about_input(learner: Learner) -> dict[str, Any]:
 
 def _licences(learner: Learner) -> str:
     """Name the licences that parts of the network came under, such as a pretrained backbone's."""
-    parts = [getattr(each, "licence", None) for each in learner.network.modules()]
-    return "; ".join(dict.fromkeys(str(each) for each in parts if each))
+    origins: list[Any] = [getattr(each, "origin", None) for each in learner.network.modules()]
+    named = [f"{each.name}: {each.licence}" for each in origins if getattr(each, "licence", "")]
+    return "; ".join(dict.fromkeys(named))
