@@ -167,6 +167,23 @@ def test_vectors_are_standardised_as_scikit_learn_does():
         np.testing.assert_allclose(preparation(x).numpy(), expected, rtol=1e-3, atol=1e-3)
 
 
+def test_the_values_of_an_embedding_are_centred_and_all_divided_by_one_number():
+    vectors = noise(200, 128) * torch.linspace(0.1, 2.0, 128) + 3
+    prepared = prepare_for(vectors, NetworkSettings())(vectors).double()
+    assert prepared.mean(dim=0).abs().max() < 1e-5
+    assert prepared.square().mean().sqrt().item() == pytest.approx(1)
+    centred = vectors.double() - vectors.double().mean(dim=0)
+    np.testing.assert_allclose(prepared / prepared.norm(), centred / centred.norm(), atol=1e-6)
+
+
+@pytest.mark.parametrize(("values", "factor"), [(127, 1.0), (128, 1e3)])
+def test_a_table_and_values_of_different_units_are_each_divided_by_their_own_spread(values, factor):
+    vectors = noise(200, values) * torch.linspace(0.1, 2.0, values)
+    vectors[:, -1] *= factor
+    expected = StandardScaler().fit_transform(vectors.double().numpy())
+    np.testing.assert_allclose(prepare_for(vectors, NetworkSettings())(vectors).numpy(), expected, atol=1e-3)
+
+
 def test_a_constant_value_is_only_centred():
     preparation = prepare_for(torch.tensor([[4.0, 1.0], [4.0, 2.0]]), NetworkSettings())
     assert preparation(torch.tensor([[4.0, 1.0], [6.5, 2.0]])).tolist() == [[0.0, -1.0], [2.5, 1.0]]

@@ -166,6 +166,6 @@ def test_bad_patterns_tables_and_places_are_refused_with_what_to_do(photos, tmp_
         split_files(items, Shares(0.2), group="horse", near=False)
     with pytest.raises(MissingDataError, match="give a folder"):
         labelled_files(tmp_path / "none")
-    (tmp_path / "list.csv").write_text("number,class\n7,cat\n")
-    with pytest.raises(DataError, match="path,label"):
+    (tmp_path / "list.csv").write_text("name,kind\na.png,cat\n")
+    with pytest.raises(DataError, match="such as path,label"):
         labelled_files(tmp_path / "list.csv")

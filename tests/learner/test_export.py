@@ -40,7 +40,7 @@ OUTPUTS = ["class_index", "novel", "score", "threshold", "p_value", "class_score
 class Backbone(nn.Module):
     """Stands in for a network of other people's: it computes in its own way, and is no chain of layers."""
 
-    licence = "Apache-2.0"
+    origin = SimpleNamespace(name="stand-in", licence="Apache-2.0")
 
     def __init__(self):
         super().__init__()
@@ -154,7 +154,7 @@ def test_the_file_says_what_it_is(exported):
     assert exported.session.get_inputs()[0].name == about["name"]
     assert [each.name for each in exported.session.get_outputs()] == OUTPUTS
     np.testing.assert_allclose(json.loads(notes["thresholds"]), learner.detector.thresholds)
-    assert notes.get("licence") == ("Apache-2.0" if exported.kind == "backbone" else None)
+    assert notes.get("licence") == ("stand-in: Apache-2.0" if exported.kind == "backbone" else None)
     if exported.kind == "vectors":
         np.testing.assert_allclose(json.loads(notes["mean"]), learner.preparation.mean)
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from shels.config import NetworkSettings
 from shels.errors import ArchitectureError, SettingsError
+from shels.model.chains import Shared, describe, rebuild
 from shels.model.head import CosineHead, LinearHead
 from shels.model.networks import ARCHITECTURES, attach_head, automatic, build, from_chain
 from shels.model.normalisation import BatchNorm2d
@@ -271,3 +272,26 @@ def test_a_convolutional_network_refuses_vectors(name):
 def test_the_network_for_vectors_refuses_images():
     with pytest.raises(ArchitectureError, match=r'"vectors" needs vectors .* shape \(1, 8, 8\)'):
         build(NetworkSettings("vectors"), (1, 8, 8), 2, seed=0)
+
+
+def test_an_embedding_is_itself_what_classes_share_and_a_table_is_not():
+    embedding = build(NetworkSettings("vectors"), (128,), classes=3, seed=0)
+    inputs = torch.randn(5, 128)
+    assert torch.equal(embedding.views(inputs).shared, inputs)
+    assert torch.equal(embedding.views(inputs).high, embedding.features(inputs))
+    table = build(NetworkSettings("vectors"), (127,), classes=3, seed=0)
+    assert torch.equal(table.views(inputs[:, 1:]).shared, table.body[:2](inputs[:, 1:]))
+
+
+def test_a_mark_in_a_chain_says_what_classes_share_and_is_kept_in_its_description():
+    layers = [nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU()]
+    after = [nn.Linear(6, 5), nn.ReLU()]
+    chain = nn.Sequential(*layers, Shared(), *after)
+    assert describe(rebuild(describe(chain))) == describe(chain)
+    marked = from_chain(chain, (4,), "cosine", 3, seed=0)
+    plain = from_chain(nn.Sequential(*layers, *after), (4,), "cosine", 3, seed=0)
+    inputs = torch.randn(7, 4)
+    assert torch.equal(marked.features(inputs), plain.features(inputs))
+    assert torch.equal(marked.views(inputs).shared, plain.body[:4](inputs))
+    assert torch.equal(plain.views(inputs).shared, plain.body[:2](inputs))
+    assert marked.general_depth == plain.general_depth == 2

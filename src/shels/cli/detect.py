@@ -29,7 +29,7 @@ _COLUMNS = ("source", "verdict", "predicted", "score", "threshold", "p_value", "
 _MOST_EXPLAINED = 20
 
 
-def detect(
+def detect(  # noqa: PLR0913 - a parameter for each option
     model: options.Model,
     inputs: Annotated[
         list[Path],
@@ -38,6 +38,7 @@ def detect(
             "Image files, folders (all images below), .zip, .csv with paths, or .npz files with x or x_test.",
         ),
     ],
+    *,
     only_novel: Annotated[bool, option("--only-novel", "List only what is novel.")] = False,
     csv_file: Annotated[
         str | None, option("--csv", "Write the list as CSV; - for standard output.", "FILE")

@@ -103,7 +103,8 @@ def _from_column(column: list[Any], y: Any, side: int | None) -> Samples:
     read = reading.read_files(_path_files(column, labels), side)
     kept = [file.label for file in read.files]
     names = tuple(sorted_classes(kept))
-    return Samples(read.inputs, positions(kept, names, "X"), names, origin="X")
+    called = tuple(file.name for file in read.files)
+    return Samples(read.inputs, positions(kept, names, "X"), names, origin="X", names=called)
 
 
 def _path_files(column: Sequence[Any], labels: Sequence[Label] | None = None) -> Found:

@@ -18,6 +18,10 @@ BACKBONE_SIDE = 128
 """Side of the images that a backbone is shown, unless another is chosen: a third of the time of 224."""
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_SD = (0.229, 0.224, 0.225)
+LEAST_OF_EMBEDDING = 128
+"""Values that vectors have at least where they are taken for features already; shorter ones are a table."""
+_ONE_UNIT = 30
+"""How many times the median value's spread any value of an embedding may have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +89,10 @@ class Preparation:
 def prepare_for(inputs: Tensor, settings: NetworkSettings) -> Preparation:
     """Return the preparation for a network trained on these inputs.
 
-    Vectors are standardised by the training data; a constant value is only centred.
+    Vectors are standardised by the training data, embeddings by one spread for all values.
     """
     if inputs.ndim == 2:
-        exact = inputs.double()  # in float32 the spread of a constant is rounding noise, not 0
-        varies = inputs.amax(dim=0) > inputs.amin(dim=0)
-        sd = torch.where(varies, exact.std(dim=0, correction=0), 1.0)
-        return Preparation((inputs.shape[1],), mean=exact.mean(dim=0).float(), sd=sd.float())
+        return _prepare_vectors(inputs)
     channels = inputs.shape[1]
     height, width = (min(side, DEFAULT_SIDE) for side in inputs.shape[2:])
     if settings.image_size is not None or settings.backbone is not None:
@@ -102,6 +103,22 @@ def prepare_for(inputs: Tensor, settings: NetworkSettings) -> Preparation:
     if channels != 3:
         raise DataError(f"ImageNet normalisation needs RGB images, got {channels} channel(s)")
     return Preparation(shape, settings.image_fit, torch.tensor(_IMAGENET_MEAN), torch.tensor(_IMAGENET_SD))
+
+
+def _prepare_vectors(inputs: Tensor) -> Preparation:
+    """Centre vectors and bring each value to a spread of 1; those of an embedding all by the same number.
+
+    These have one unit: a value that hardly varies says little, and stretched it would be noise. Where one
+    spreads many times as far as most, the units differ after all. A constant value is only centred.
+    """
+    exact = inputs.double()  # in float32 the spread of a constant is rounding noise, not 0
+    varies = inputs.amax(dim=0) > inputs.amin(dim=0)
+    sd = torch.where(varies, exact.std(dim=0, correction=0), 1.0)
+    if len(sd) >= LEAST_OF_EMBEDDING and bool(varies.any()):
+        spread = sd[varies]
+        if spread.max() <= _ONE_UNIT * spread.median():
+            sd = spread.square().mean().sqrt().expand_as(sd)
+    return Preparation((inputs.shape[1],), mean=exact.mean(dim=0).float(), sd=sd.float().contiguous())
 
 
 def fitted(images: Tensor, size: tuple[int, ...], how: str) -> Tensor:

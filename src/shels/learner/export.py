@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,6 +38,8 @@ _MADE_UP = 200
 _ROUNDING = 1e-5
 """How far features are moved to see whether a verdict holds: some ten times what roundings do."""
 _DRAWS = 8
+_ENOUGH = 0.95
+"""Share of verdicts that eight bits should leave as they are."""
 _APART = 1e-3
 """How far scores may lie apart in the median, of their size."""
 
@@ -157,6 +160,7 @@ def _onnx_file(
     if int8:
         model = onnx_file.quantised(model, nodes, inputs if calibrated else None)
         comparison = compared(learner, inputs, onnx_file.judge(model, inputs))
+        _warn_of_loss(comparison, calibrated=calibrated)
     onnx_file.describe(model, notes(learner, "int8" if int8 else "float32"))
     return model.SerializeToString(), comparison
 
@@ -208,6 +212,14 @@ def _required(found: Comparison) -> Comparison:
     return found
 
 
+def _warn_of_loss(found: Comparison, *, calibrated: bool) -> None:
+    """Warn where weights of eight bits change more verdicts than a threshold is worth."""
+    if found.verdict_agreement < _ENOUGH:
+        share = f"{100 * found.verdict_agreement:.1f} % of {found.inputs} verdicts"
+        advice = "do without" if calibrated else "give inputs to find ranges on (--check), or do without"
+        warnings.warn(f"with int8 {share} stay the same; {advice}", UserWarning, stacklevel=4)
+
+
 def notes(learner: Learner, precision: str = "float32") -> dict[str, str]:
     """Describe a learner in a file's metadata: text by name, everything but plain words as JSON."""
     preparation, rule = learner.preparation, learner.settings.rule
@@ -243,5 +255,6 @@ def _about_input(learner: Learner) -> dict[str, Any]:
 
 def _licences(learner: Learner) -> str:
     """Name the licences that parts of the network came under, such as a pretrained backbone's."""
-    parts = [getattr(each, "licence", None) for each in learner.network.modules()]
-    return "; ".join(dict.fromkeys(str(each) for each in parts if each))
+    origins: list[Any] = [getattr(each, "origin", None) for each in learner.network.modules()]
+    named = [f"{each.name}: {each.licence}" for each in origins if getattr(each, "licence", "")]
+    return "; ".join(dict.fromkeys(named))

@@ -188,7 +188,8 @@ def learning(
     request = TrialTraining(network, trial, seed, checkpoint=store)
     fit = yield from fitting(TrainingRequest(request, initial.loss, initial.settings, initial.after_step))
     yield Progress(fit.checks[-1].step, fit.checks[-1].step, stage="setting thresholds")
-    return assembled(network, training, held_out, preparation, settings, seed, fit)
+    with runtime.threads(1 if samples.inputs.ndim == 2 else None):  # of vectors there is little to share
+        return assembled(network, training, held_out, preparation, settings, seed, fit)
 
 
 def _trial(samples: Samples, split: Division, preparation: Preparation, views: Tensor | None) -> TrialData:

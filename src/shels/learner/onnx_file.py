@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from math import inf
 from pathlib import Path
@@ -26,6 +27,10 @@ _BODY = "network.body"
 """Where a graph's names say that an operation is the network's own."""
 _WEIGHTED = ("Conv", "Gemm", "MatMul")
 _CALIBRATED_ON = 256
+_WITHIN = 99.99
+"""Per cent of activations that the range of eight bits takes in."""
+_DEEP, _FIRST = 24, 3
+"""Layers from which a network is deep, and how many of its first stay as they are."""
 
 
 def require_packages() -> None:
@@ -63,7 +68,7 @@ def _quietly() -> Iterator[None]:
     for each in loggers:
         each.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -156,8 +161,10 @@ def body_nodes(model: Any) -> list[str]:
 def quantised(model: Any, nodes: list[str], examples: Tensor | None) -> Any:
     """Return a model whose network has weights of eight bits, and where examples are given activations too.
 
-    With examples the ranges of activations are fixed by them (static); without, each is found as it comes
-    (dynamic), which makes a file as small, and a slower one.
+    With examples the ranges of activations are fixed by them (static), but for the far ends of their
+    histograms; without, each is found as it comes (dynamic), which makes a file as small, and a slower one.
+    In deep networks the first layers and the last one stay as they are: they have few weights, and what is
+    lost there is lost for all that follow.
     """
     import onnx  # noqa: PLC0415
     from onnxruntime import quantization  # noqa: PLC0415
@@ -165,7 +172,8 @@ def quantised(model: Any, nodes: list[str], examples: Tensor | None) -> Any:
     plain = onnx.ModelProto()
     plain.CopyFrom(model)
     del plain.graph.value_info[:]  # shapes that no longer hold once layers are taken apart
-    chosen = {"nodes_to_quantize": nodes, "op_types_to_quantize": list(_WEIGHTED)}
+    inner = nodes[_FIRST:-1] if len(nodes) > _DEEP else nodes
+    chosen = {"nodes_to_quantize": inner, "op_types_to_quantize": list(_WEIGHTED)}
     with tempfile.TemporaryDirectory() as folder, _quietly():
         path = Path(folder) / "eight.onnx"
         if examples is None:
@@ -173,7 +181,12 @@ def quantised(model: Any, nodes: list[str], examples: Tensor | None) -> Any:
             quantization.quantize_dynamic(plain, path, weight_type=unsigned, **chosen)
         else:
             reader = _Reader(plain.graph.input[0].name, examples[:_CALIBRATED_ON])
-            quantization.quantize_static(plain, path, reader, per_channel=True, **chosen)
+            ranges = {
+                "activation_type": quantization.QuantType.QUInt8,
+                "calibrate_method": quantization.CalibrationMethod.Percentile,
+                "extra_options": {"CalibPercentile": _WITHIN},
+            }
+            quantization.quantize_static(plain, path, reader, per_channel=True, **ranges, **chosen)
         return onnx.load(path)
 
 

@@ -17,7 +17,7 @@ from shels.training import AfterStep, Params, State
 
 
 class Parts(NamedTuple):
-    """A network in two: layers up to the shared features, and a network on them with the same head."""
+    """A network in two: layers that serve every class, and a network on their features with the same head."""
 
     shared: nn.Sequential
     tail: Network
@@ -34,7 +34,7 @@ def parts(network: Network) -> Parts:
     the cut is at the inputs.
     """
     layers = list(network.body)
-    cut = network.shared_depth
+    cut = network.general_depth
     if cut < len(layers) and isinstance(layers[cut], nn.AdaptiveAvgPool2d):
         cut += 1
     if cut < len(layers) and isinstance(layers[cut], nn.Flatten):

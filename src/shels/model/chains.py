@@ -17,6 +17,16 @@ from shels.model.normalisation import BatchNorm2d
 
 Shape = tuple[int, ...]
 
+
+class Shared(nn.Identity):
+    """Marks the features of a chain that all classes share: those that come in, which it passes on.
+
+    A chain without it has its shared features after its last convolution, or its first hidden layer.
+
+    >>> chain = nn.Sequential(Shared(), nn.Linear(4, 8), nn.ReLU())  # the vectors themselves
+    """
+
+
 # Each layer that a chain may hold, with the arguments that describe it whole.
 _LAYERS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     "Conv2d": (nn.Conv2d, ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation")),
@@ -36,6 +46,7 @@ _LAYERS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     "Dropout": (nn.Dropout, ("p",)),
     "Dropout2d": (nn.Dropout2d, ("p",)),
     "Identity": (nn.Identity, ()),
+    "Shared": (Shared, ()),
     "BatchNorm2d": (BatchNorm2d, ("num_features", "eps", "momentum")),
 }
 _SIZE, _WINDOW, _DEPTH = range(1, 2**24), range(1, 2**14), range(-4, 5)
@@ -58,7 +69,7 @@ _MOST_VALUES = 2**27
 """What a chain may make of one sample in any layer: half a gigabyte."""
 _MOST_LAYERS = 1000
 _KEEPS_FEATURES = {"MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "AdaptiveMaxPool2d"}
-_KEEPS_FEATURES |= {"Flatten", "Dropout", "Dropout2d", "Identity"}
+_KEEPS_FEATURES |= {"Flatten", "Dropout", "Dropout2d", "Identity", "Shared"}
 
 
 def feature_count(body: nn.Sequential, shape: Shape) -> int:

@@ -12,11 +12,12 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from shels.config import NetworkSettings
+from shels.data.preparation import LEAST_OF_EMBEDDING
 from shels.errors import ArchitectureError, ModelFileError, SettingsError, unknown_name
 from shels.files import read_tensors
 from shels.model.backbone import Backbone
 from shels.model.backbone_library import open_backbone
-from shels.model.chains import Shape, feature_count, flat, rebuild, same_layers, unset
+from shels.model.chains import Shape, Shared, feature_count, flat, rebuild, same_layers, unset
 from shels.model.head import CosineHead, LinearHead, ScaledCosineHead
 from shels.model.normalisation import BatchNorm2d
 from shels.model.trunk import run
@@ -83,12 +84,17 @@ class Network(nn.Module):
 
     @property
     def shared_depth(self) -> int:
-        """How many layers lead to the shared features: all before the first linear layer, or that one.
+        """How many layers lead to the shared features: those up to the mark, or to what is general."""
+        marks = [place for place, layer in enumerate(self.body, 1) if isinstance(layer, Shared)]
+        return marks[0] if marks else self.general_depth
+
+    @property
+    def general_depth(self) -> int:
+        """How many layers serve every class: all before the first linear layer, or up to that one.
 
         Features after the last convolution serve every class; later ones each serve few. Where there is no
-        convolution, the first hidden layer's features are the shared ones. In chains with batch
-        normalisation, maps are shared before they are averaged over space, not after. A backbone's features
-        are shared, whatever follows it.
+        convolution, the first hidden layer's features do. In chains with batch normalisation, maps are
+        shared before they are averaged over space, not after. A backbone serves every class.
         """
         kinds = [type(layer).__name__ for layer in self.body]
         if "Backbone" in kinds:
@@ -169,7 +175,10 @@ def behind(backbone: Backbone, network: Network, centre: Tensor | None, spread: 
     if centre is not None and spread is not None:
         backbone.centre.copy_(centre)
         backbone.spread.copy_(spread)
-    return Network(nn.Sequential(backbone, *network.body), network.head).eval()
+    layers, depth = list(network.body), network.shared_depth
+    if not any(isinstance(layer, Shared) for layer in layers):
+        layers.insert(depth, Shared())  # what they share stays the same, with a backbone in front or without
+    return Network(nn.Sequential(backbone, *layers), network.head).eval()
 
 
 # Torchvision's names for VGG16's linear layers; its convolutions are called features.N there, N here.
@@ -325,9 +334,12 @@ def _vgg32(shape: Shape, dropout: float = 0.0) -> nn.Sequential:
 
 
 def _vectors(shape: Shape) -> nn.Sequential:
+    """Return hidden layers on vectors: one on an embedding, which classes share as it is, two on a table."""
     if len(shape) != 1:
         raise ArchitectureError(f'architecture "vectors" needs vectors (n, d), got inputs of shape {shape}')
-    return _linear_chain(shape[0], (256, 128))
+    if shape[0] < LEAST_OF_EMBEDDING:
+        return _linear_chain(shape[0], (256, 128))
+    return nn.Sequential(Shared(), *_linear_chain(shape[0], (256,)))
 
 
 def _vgg16(shape: Shape) -> nn.Sequential:

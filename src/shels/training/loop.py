@@ -19,12 +19,13 @@ from torch import Tensor, nn
 
 from shels.config import Precision, TrainingSettings
 from shels.errors import SettingsError, unknown_name
-from shels.runtime import finished, to_end
+from shels.runtime import finished, threads, to_end
 from shels.training.checkpoints import Check, Checkpoint
 from shels.training.data import Monitor, State, TrialData, TrialTraining
 from shels.training.losses import AfterStep, Loss, Objective
 from shels.training.memory import most_together
 from shels.training.stack import Stack
+from shels.training.threads import threads_for
 from shels.training.trial_run import Fit, Plan, Single, TrialRun
 
 PRECISIONS: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -226,11 +227,14 @@ def _train_together(runs: Sequence[TrialRun], engine: _Engine) -> Generator[Prog
         if run.begin(state):
             yield Progress(state.step, run.steps, resumed=True)
     began = time.perf_counter() - max(state.seconds for state in engine.states)
-    draws = _Draws(runs[0].trial.data.inputs.device)
+    first = runs[0]
+    draws = _Draws(first.trial.data.inputs.device)
+    few = threads_for(first.trial.network, first.settings.batch_size)
     while any(not run.finished for run in runs):
         plans = [None if run.finished else run.plan() for run in runs]
-        yield from _steps(runs, plans, engine, draws)
-        engine.validate()
+        yield from _steps(runs, plans, engine, draws, few)
+        with threads(few):
+            engine.validate()
         if any(run.monitored for run, plan in zip(runs, plans, strict=True) if plan is not None):
             _note(runs, plans, engine, [run.state.step for run in runs])
         for run in runs:
@@ -253,9 +257,12 @@ def _note(
 
 
 def _steps(
-    runs: Sequence[TrialRun], plans: Sequence[Plan | None], engine: _Engine, draws: _Draws
+    runs: Sequence[TrialRun], plans: Sequence[Plan | None], engine: _Engine, draws: _Draws, few: int | None
 ) -> Iterator[Progress]:
-    """Take the steps up to the next validation in portions, and report on the trial that takes the most."""
+    """Take the steps up to the next validation in portions, and report on the trial that takes the most.
+
+    few: how many threads take them, None for all.
+    """
     pairs = ((run, len(plan.sizes)) for run, plan in zip(runs, plans, strict=True) if plan is not None)
     run, count = max(pairs, key=lambda pair: pair[1])
     before = [each.state.step for each in runs]
@@ -266,7 +273,7 @@ def _steps(
         engine.load(plans)
     while step < end:
         portion = min(REPORT_EVERY - step % REPORT_EVERY, min(stop for stop in stops if stop > step) - step)
-        with draws():
+        with draws(), threads(few):
             engine.take(portion)
         step += portion
         if step in stops and step < end:
