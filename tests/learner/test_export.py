@@ -305,7 +305,7 @@ def test_the_estimator_exports_what_it_predicts(digits, tmp_path):
 
 
 @pytest.mark.parametrize("right", [False, True])
-@pytest.mark.parametrize("shape", [(1,), (8,), (3, 9), (2, 3, 100)])
+@pytest.mark.parametrize("shape", [(1,), (8,), (3, 9), (2, 3, 100), (2, 1100)])
 def test_the_written_search_finds_what_torch_finds(shape, right):
     draw = torch.Generator().manual_seed(0)
     ordered = torch.randint(0, 20, shape, generator=draw).float()

@@ -19,6 +19,7 @@ from torch import Tensor
 from shels.detection.calibration import HELD_OUT, borrowed
 from shels.detection.familiarity import HEAD, Familiarity, even_places
 from shels.detection.protocol import KnownSamples, Labelled, rows_of
+from shels.runtime import exporting
 
 MOST = 512
 """Scores that are kept of each class and score; of more, every so many by rank."""
@@ -53,17 +54,24 @@ class References:
         compared with, so each is one of them itself and is not counted twice.
         """
         asked = scores.T.contiguous()
-        classes = len(self.by_class)
-        inside = torch.searchsorted(self.by_class, asked.expand(classes, -1, -1).contiguous(), right=True)
-        own = inside.gather(0, named.expand(1, len(asked), -1))[0]
+        own = self._ranks(scores, asked, named)
         every = torch.searchsorted(self.pooled, asked, right=True)
         more = 0 if among else 1
-        p_class = (own.T + more).clamp(min=1) / (self._class_tails.counts[named] + more)
+        p_class = (own + more).clamp(min=1) / (self._class_tails.counts[named] + more)
         p_all = (every.T + more).clamp(min=1) / (self._tails.counts + more)
         below = torch.stack(
             [each.below(scores, named, among) for each in (self._class_tails, self._tails)], 1
         )
         return torch.stack([p_class, p_all], dim=1).clamp(max=1).log() + below
+
+    def _ranks(self, scores: Tensor, asked: Tensor, named: Tensor) -> Tensor:
+        """Count the scores of the named class that are no higher: (n, scores), and turned, -> (n, scores)."""
+        if exporting():  # of each sample its own class alone, as there may be few samples and many classes
+            alone = scores[..., None].contiguous()
+            return torch.searchsorted(self.by_class[named], alone, right=True)[..., 0]
+        spread = asked.expand(len(self.by_class), -1, -1).contiguous()
+        inside = torch.searchsorted(self.by_class, spread, right=True)
+        return inside.gather(0, named.expand(1, len(asked), -1))[0].T
 
     @cached_property
     def _class_tails(self) -> _Tails:

@@ -26,6 +26,8 @@ _BATCH = 64
 _BODY = "network.body"
 """Where a graph's names say that an operation is the network's own."""
 _WEIGHTED = ("Conv", "Gemm", "MatMul")
+_COUNTED = 1024
+"""Values up to which those before another are counted rather than searched."""
 _CALIBRATED_ON = 256
 _WITHIN = 99.99
 """Per cent of activations that the range of eight bits takes in."""
@@ -88,15 +90,25 @@ def _searchsorted(
     side: str | None = None,
     sorter: Any = None,
 ) -> Any:
-    """Write torch.searchsorted along the last axis, which ONNX lacks, as a binary search step by step.
+    """Write torch.searchsorted along the last axis, which ONNX lacks: how many come before what is asked for.
 
-    ordered: (..., m), asked: (..., n); the answer counts those before each: (..., n).
+    ordered: (..., m), asked: (..., n) -> (..., n). Few are counted, all at once; many are searched by halves.
     """
     op = _operators()
-
     if out_int32 or sorter is not None:
         raise NotImplementedError("searchsorted of 32 bits or with a sorter")
     most, past = int(ordered.shape[-1]), op.Greater if right or side == "right" else op.GreaterOrEqual
+    if most > _COUNTED:
+        return _halved(ordered, asked, most, past)
+    one, last = asked.shape[-1] == 1, op.Constant(value_ints=[-1])
+    if not one:
+        ordered, asked = op.Unsqueeze(ordered, op.Constant(value_ints=[-2])), op.Unsqueeze(asked, last)
+    return op.ReduceSum(op.Cast(op.Not(past(ordered, asked)), to=7), last, keepdims=int(one))
+
+
+def _halved(ordered: Any, asked: Any, most: int, past: Any) -> Any:
+    """Write a binary search, step by step. past: tells whether a value comes after what is asked for."""
+    op = _operators()
     powers = [1 << place for place in reversed(range(most.bit_length()))]
     room = [0] * (2 * len(ordered.shape) - 1) + [sum(powers) - most]  # filled up, no step goes too far
     filled = op.Pad(ordered, op.Constant(value_ints=room), op.CastLike(op.Constant(value_float=inf), ordered))
