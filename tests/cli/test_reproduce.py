@@ -290,7 +290,8 @@ def test_of_a_family_what_lacks_its_data_is_left_out_with_how_to_get_it(tmp_path
     assert [name for name in methods_of(fake) if name.startswith(("within/", "across/"))] == ran
     notes = [line for line in result.stderr.splitlines() if line.startswith("note: ")]
     left, absent, damaged, weights = notes[-4:]
-    names = "within/svhn, within/gtsrb, within/gtsrb@trained-images, across/gtsrb-cifar10, across/gtsrb-svhn"
+    names = "within/svhn, within/gtsrb, within/gtsrb@trained-images, across/gtsrb-cifar10, "
+    names += "across/gtsrb-cifar10@trained-images, across/gtsrb-svhn, across/gtsrb-svhn@trained-images"
     assert left.startswith(f"note: left out, as not all that they need is here: {names}, across/svhn-")
     assert "across/cifar10-svhn" in left
     assert absent.startswith(f"note: {data_dir} has no svhn; run `shels data download svhn`, or name another")

@@ -120,7 +120,7 @@ def measure(
     training = see([t.data.training for t in stack], stack[0].data.inputs)
     held = see([t.calibration for t in stack], stack[0].data.inputs)
     tests = _wanted_parts(see, stack, images, lambda t: (t.known_data, t.known, t.measured_on), novel=False)
-    novel = _wanted_parts(see, stack, images, lambda t: (t.novel_data, t.novel, t.measured_on), novel=True)
+    novel = _wanted_parts(see, stack, images, _novel_wanted, novel=True)
     lap("features")
     out: dict[str, Figures | ShelsError] = {}
     for one, *parts in zip(stack, training, held, strict=True):
@@ -135,6 +135,12 @@ def measure(
                 out[trial.key] = error.with_traceback(None)
     lap("thresholds and measures")
     return out
+
+
+def _novel_wanted(trial: Trial) -> _Wanted:
+    """Say what novel images count: nothing of another data set was trained on, so there its test images."""
+    trained = trial.measured_on == "trained-images" and trial.novel_data != trial.known_data
+    return trial.novel_data, trial.novel, "test" if trained else trial.measured_on
 
 
 def _wanted_parts(

@@ -167,7 +167,9 @@ def literature(experiment: str) -> tuple[Literature, ...]:
     return LITERATURE.get(base_name(experiment), ())
 
 
-AS_PUBLISHED = {"within/gtsrb": "within/gtsrb@trained-images"}
+AS_PUBLISHED = {
+    name: f"{name}@trained-images" for name in ("within/gtsrb", "across/gtsrb-cifar10", "across/gtsrb-svhn")
+}
 """The variant in whose setting a published row was made, where that is not the setting of the experiment."""
 
 

@@ -32,9 +32,10 @@ _REPORTED = (
         "final training set (26,640 + 12,569 = 39,209 images), so that known accuracy was measured on images "
         "that were trained on",
         "the official final test set of 12,630 images; the variant measures on whole tracks of the training "
-        "set, 12,569 images as near as tracks allow, drawn once for all trials",
+        "set, 12,569 images as near as tracks allow, drawn once for all trials; novel classes of another "
+        "data set by its test images, as ever",
         "neither",
-        ("within/gtsrb",),
+        ("within/gtsrb", "across/gtsrb-cifar10", "across/gtsrb-svhn"),
         measured_on="trained-images",
         family="paper",
     ),

@@ -44,10 +44,18 @@ def run(layers: Sequence[nn.Module], inputs: Tensor) -> Tensor:
             x = _through(trunk, x)
             place += trunk.layers
             continue
-        known = isinstance(layer, nn.Linear) and layer.bias is not None and x.ndim == 2
-        x = _linear(x, layer.weight, layer.bias) if known else layer(x)
+        x = _one(layer, x)
         place += 1
     return x
+
+
+def _one(layer: nn.Module, x: Tensor) -> Tensor:
+    """Return what one layer makes of stacked trials, where PyTorch's own form of it knows no trial axis."""
+    if isinstance(layer, nn.Linear) and layer.bias is not None and x.ndim == 2:
+        return _linear(x, layer.weight, layer.bias)
+    if isinstance(layer, nn.AdaptiveAvgPool2d) and layer.output_size in (1, (1, 1)):
+        return x.mean((-2, -1), keepdim=True)
+    return layer(x)  # type: ignore[no-any-return]
 
 
 def leading(layers: Sequence[nn.Module], sides: tuple[int, ...]) -> Trunk:
