@@ -73,3 +73,12 @@ def test_data_are_resized_only_where_they_are_stored_in_many_sizes(monkeypatch, 
     load = named_data(tmp_path)
     assert load("gtsrb", 112) == ("gtsrb", tmp_path, 112)
     assert load("mnist", 32) == ("mnist", tmp_path, None)
+
+
+def test_a_set_is_read_once_for_the_groups_of_an_experiment(monkeypatch):
+    read = []
+    monkeypatch.setattr(sources, "load_named", lambda *given: read.append(given) or given)
+    load = named_data(None)
+    assert load("gtsrb", 112) is load("gtsrb", 112)
+    assert load("gtsrb", 32) != load("gtsrb", 112)
+    assert read == [("gtsrb", None, 112), ("gtsrb", None, 32)]

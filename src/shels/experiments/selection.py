@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,9 +57,17 @@ def select_trials(
     return Selection([trial for some in trials for trial in some], _left_out(pairs, chosen or ()))
 
 
-def named_data(data_dir: Path | None) -> Source:
-    """Make the loader of named sets for the engine; resized on reading only where images have many sizes."""
+_KEPT = 3
+"""Sets that stay in memory: as many as the trials of one network need at most."""
 
+
+def named_data(data_dir: Path | None) -> Source:
+    """Make the loader of named sets for the engine; resized on reading only where images have many sizes.
+
+    The last ones stay: an experiment's groups ask for the same, and reading all of GTSRB takes 20 seconds.
+    """
+
+    @lru_cache(maxsize=_KEPT)
     def load(name: str, size: int | None) -> Any:
         return sources.load_named(name, data_dir, size if sources.named_set(name).any_size else None)
 
