@@ -10,13 +10,6 @@ import pytest
 
 from shels.cluster import check_address, connected
 from shels.errors import ClusterError, MissingExtraError, SettingsError
-from tests.clusters import cluster_of
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with cluster_of({"env_vars": {"SHELS_HERE": "first"}}, {"env_vars": {"SHELS_HERE": "second"}}) as (it, _):
-        yield it
 
 
 def name_of_node():

@@ -53,10 +53,18 @@ class Cluster:
             nodes.append(Node(each["NodeID"], name, lent.get("CPU", 0.0), lent.get("GPU", 0.0)))
         return nodes
 
-    def workers(self) -> list[Node]:
-        """List the nodes that work is sent to: those with GPUs where there are any, else those with CPUs."""
-        nodes = self.nodes()
-        return [node for node in nodes if node.gpus] or [node for node in nodes if node.cpus]
+    @property
+    def gpus(self) -> bool:
+        """Whether any node lends a GPU."""
+        return any(node.gpus for node in self.nodes())
+
+    def workers(self, *, gpus: bool | None = None) -> list[Node]:
+        """List the nodes that work is sent to: those with GPUs where there are any, else those with CPUs.
+
+        gpus: which of the two it is, whatever there is.
+        """
+        wanted = self.gpus if gpus is None else gpus
+        return [node for node in self.nodes() if (node.gpus if wanted else node.cpus)]
 
     def on_each(
         self, nodes: Sequence[Node], function: Callable[..., Result], *given: Any, patience: float = 120.0
@@ -163,8 +171,19 @@ def _join(ray: ModuleType, address: str, object_store: int | None) -> None:
     own = {"include_dashboard": False, "object_store_memory": object_store} if address == LOCAL else {}
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
+        _silence(ray)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
         raise ClusterError(_refusal(address, error)) from error
+
+
+def _silence(ray: ModuleType) -> None:
+    """Keep what Ray prints of lost nodes off standard output, where `--json` must stand alone.
+
+    Ray has no setting for it. Whoever sends work says what was lost.
+    """
+    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_, **__: None
 
 
 def _refusal(address: str, error: Exception) -> str:
