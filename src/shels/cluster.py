@@ -181,7 +181,7 @@ def _silence(ray: ModuleType) -> None:
 
     Ray has no setting for it. Whoever sends work says what was lost.
     """
-    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
     if hasattr(worker, "print_to_stdstream"):
         worker.print_to_stdstream = lambda *_, **__: None
 
