@@ -11,12 +11,11 @@ _OF_A_RUN = ("seconds", "device", "stages", "stacked")
 """What a result tells of the run and not of the trial."""
 
 
-def short_trials(count):
+def short_trials(count, epochs=1):
     """Trials of within/digits, and of incremental/digits by two methods that share a network."""
     asked = [("within/digits", "shels"), ("incremental/digits", "gaussian"), ("incremental/digits", "slda")]
-    return [
-        trial for name, method in asked for trial in CATALOGUE[name].trials(METHODS[method], count, epochs=1)
-    ]
+    made = [CATALOGUE[name].trials(METHODS[method], count, epochs=epochs) for name, method in asked]
+    return [trial for some in made for trial in some]
 
 
 def figures_of(records):

@@ -239,7 +239,7 @@ def test_a_training_that_was_cut_off_goes_on_and_comes_to_the_same(trials, wante
 
 
 def test_a_process_that_dies_takes_its_unit_alone_and_the_same_command_ends_it(trials, wanted, records):
-    pool = ProcessPool(records, Terms(device="cpu"), 1, count=1)
+    pool = ProcessPool(records, Terms(device="cpu"), 1, count=2)
     killed, failed = False, []
     for advance in driven(trials, records, pool):
         if not killed and pool._workers and pool._workers[0].unit:

@@ -209,10 +209,11 @@ class _Run:
 
 def _plan(missing: Sequence[Trial], records: Records, where: Where, *, as_json: bool) -> None:
     """Write down the units of trials that have no result, for others to run, and print their ids."""
+    from shels.experiments.processes import gpu_count  # noqa: PLC0415
     from shels.experiments.units import UnitFolder, planned_units  # noqa: PLC0415
 
     folder = UnitFolder(records.directory)
-    units = planned_units(missing, where.block(gpus=False))
+    units = planned_units(missing, where.block(gpus=gpu_count(where.device) > 0))
     folder.plan(units)
     print_plan([unit for unit in units if not folder.is_done(unit)], as_json=as_json)
 
