@@ -119,7 +119,8 @@ def measure(kind: str, workers: int, each: int, rounds: int, epochs: int) -> Non
     import ray  # noqa: PLC0415
 
     began = time.perf_counter()
-    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 2**20)
+    quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
+    ray.init("local", num_cpus=workers, object_store_memory=80 * 2**20, **quiet)
     up = time.perf_counter() - began
     trials = trials_of(workers * (each + 1), epochs if kind == "train" else None)
     warm, measured = trials[:workers], trials[workers:]

@@ -172,7 +172,7 @@ def _join(ray: ModuleType, address: str, object_store: int | None) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
         _silence(ray)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
+    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
         raise ClusterError(_refusal(address, error)) from error
 
 
