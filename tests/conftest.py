@@ -12,6 +12,7 @@ from shels.config.presets import DEFAULT
 from shels.data.sources import load_named
 from shels.data.splits import ClassSplit, split_data
 from shels.learner.learner import learn
+from tests.clusters import cluster_of
 
 torch.set_num_threads(1)  # steady under load, and the same sums on every machine
 
@@ -33,3 +34,13 @@ def short_settings():
 def learner(digits):
     """A learner of four digits after a short training; tests must not change it."""
     return learn(digits[0], SHORT, seed=0, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A Ray cluster of three nodes on this machine: a head that takes no work, and two of one CPU each.
+
+    What a test adds it removes again. On its nodes SHELS_HERE is "first" and "second".
+    """
+    with cluster_of({"env_vars": {"SHELS_HERE": "first"}}, {"env_vars": {"SHELS_HERE": "second"}}) as (it, _):
+        yield it

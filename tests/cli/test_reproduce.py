@@ -18,8 +18,8 @@ from shels.cli.display import duration
 from shels.cli.live_table import LEGEND, LiveTable, seeds, time_line, trial_line
 from shels.data import sources
 from shels.experiments import engine
+from shels.experiments.advances import Advance, Tally
 from shels.experiments.catalogue import CATALOGUE, FAMILIES
-from shels.experiments.engine import Advance
 from shels.experiments.records import Records
 from shels.experiments.status import RunStatus
 from shels.experiments.trials import MEASURES
@@ -503,6 +503,22 @@ def test_the_live_table_tells_what_goes_on_beside_what_was_published(tmp_path, t
     assert "0 of 6 trials done" in shown
     view.update(Advance("finished", tuple(trials[:1]), 1.0, result_of(trials[0])))
     assert "1/3" in _shown(terminal, view)
+
+
+def test_the_live_table_tells_how_units_stand_and_where_they_run(tmp_path, terminal, capsys):
+    trials = trials_of("within/digits")
+    view = LiveTable(RunStatus(trials, Records(tmp_path)), quiet=False)
+    for place, unit in enumerate("ab"):
+        view.update(Advance("training", (trials[place],), 0.5, unit=unit))
+    view.update(Advance("failed", (trials[0],), message="class 99 is not there", unit="a"))
+    view.update(Advance("tally", (), tally=Tally(1, ("node2",), 0, 1)))
+    view.update(Advance("note", (), message="node1 was lost"))
+    shown = _shown(terminal, view)
+    assert "1 unit waiting, 1 running (node2), 0 done, 1 failed" in shown
+    assert "shels, training 50 %" in shown
+    assert "left" in shown
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["failed: within/digits shels 0: class 99 is not there", "note: node1 was lost"]
 
 
 def test_a_mean_within_the_published_interval_is_marked(tmp_path, terminal):

@@ -21,12 +21,13 @@ from shels.experiments.status import Row, RunStatus, columns_of
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shels.experiments.engine import Advance
+    from shels.experiments.advances import Advance
     from shels.experiments.trials import Trial, TrialResult
 
 LEGEND = "Percent, mean ± sd over trials."
 COUNTED = "Percent, batches and alarms in numbers; mean ± sd over trials."
 _MOST_BESIDE = 4  # columns that fit 80 characters with mean and spread beside each other
+_TELL = 30.0  # seconds between two lines on how units stand
 BESIDE = "Below them the paper's, with ✓ where our mean lies within one sd of theirs."
 
 
@@ -40,6 +41,7 @@ class LiveTable(Shown):
         words = TextColumn("{task.description}", markup=False, table_column=Column())
         self._bar = Progress(BarColumn(bar_width=20), words)
         self._task = self._bar.add_task("", total=1.0)
+        self._told, self._told_at = "", -_TELL
         self._lock = Lock()  # the table is drawn by a thread of its own, so that its clock never stands still
         if self._console.is_terminal and not quiet:
             self._live = Live(self, console=self._console, transient=True, refresh_per_second=2)
@@ -48,22 +50,34 @@ class LiveTable(Shown):
         """Show what the engine yields."""
         with self._lock:
             self.status.update(advance)
-        if advance.kind == "failed":
+        if advance.kind == "note":
+            say(f"note: {advance.message}")
+        elif advance.kind == "tally":
+            self._say_tally()
+        elif advance.kind == "failed":
             say(f"failed: {_named(advance.trials)}: {advance.message}")
         elif advance.result is not None and self._live is None and not self._quiet:
             progress = f"{self.status.done}/{self.status.wanted}"
             typer.echo(f"{progress} {trial_line(advance.result)}, {advance.result.seconds:.1f} s")
+
+    def _say_tally(self) -> None:
+        """Where nothing is drawn, tell now and then how units stand."""
+        now, text = self.status.clock(), str(self.status.tally)
+        if self._live is None and not self._quiet and text != self._told and now - self._told_at >= _TELL:
+            self._told, self._told_at = text, now
+            typer.echo(text)
 
     def __rich__(self) -> Group:
         """Draw the table and the line below it as of now."""
         with self._lock:
             rows = list(self.status.rows.values())
             lines = 2 if self._console.width >= 100 else 3  # of a row, where "method, state" takes two
-            room = self._console.height - 4 - sum(map(_head, _kinds(rows)))
+            room = self._console.height - 4 - (self.status.tally is not None) - sum(map(_head, _kinds(rows)))
             shown = _most_telling(rows, max(room // lines, 1))
             hidden = len(rows) - len(shown)
             whole = sum(not row.missing for row in rows)
             more = [Text(f"and {hidden} more rows; {whole} of all {len(rows)} are done")] if hidden else []
+            more += [Text(str(self.status.tally))] if self.status.tally else []
             self._bar.update(self._task, completed=self.status.share, description=time_line(self.status))
             return Group(*_tables(shown), *more, self._bar)
 

@@ -14,6 +14,7 @@ from shels.cli import options
 from shels.cli.display import duration, print_facts, print_json, print_result, print_table, results, say
 from shels.cli.errors import FAILED
 from shels.cli.options import argument, option
+from shels.cli.units import Where, print_plan, run_one
 from shels.config import Precision
 from shels.errors import SettingsError, ShelsError
 
@@ -27,12 +28,13 @@ shels reproduce within/digits --trials 3 --out tried
 shels reproduce within/fmnist across/mnist-fmnist
 shels reproduce paper --weights vgg16.safetensors
 shels reproduce incremental/digits --methods own,closed-form
+shels reproduce paper --cluster auto --out /shared/results
 
 Every finished trial is kept. Cut off at any moment, the same command goes on."""
 
 _WIDE = 110
 """Columns from which on experiments and their variants fit one table."""
-_LENGTH, _SPEED = "What makes other trials", "How they are run"
+_LENGTH, _SPEED, _PLACE = "What makes other trials", "How they are run", "Where they are run"
 
 
 def reproduce(  # noqa: PLR0913 - a parameter for each option
@@ -71,6 +73,18 @@ def reproduce(  # noqa: PLR0913 - a parameter for each option
         int | None,
         option("--together", "Trials to train at once, at most; default: what fits.", "N", panel=_SPEED),
     ] = None,
+    cluster: Annotated[
+        str | None, option("--cluster", "A Ray cluster; docs/cluster.md.", "local|auto|ADDRESS", panel=_PLACE)
+    ] = None,
+    processes: Annotated[
+        int | None, option("--processes", "Processes on this machine, a GPU each.", "N", panel=_PLACE)
+    ] = None,
+    plan: Annotated[
+        bool, option("--plan", "Write units of work to DIR, print their ids, and leave.", panel=_PLACE)
+    ] = False,
+    unit: Annotated[
+        str | None, option("--unit", "Run one planned unit, as Slurm's jobs do.", "ID", panel=_PLACE)
+    ] = None,
 ) -> None:
     """Run experiments of the paper, and compare.
 
@@ -85,16 +99,20 @@ def reproduce(  # noqa: PLR0913 - a parameter for each option
     options.one_of("precision", precision, get_args(Precision))
     if together is not None and together < 1:
         raise SettingsError(f"--together must be 1 or more, got {together}")
+    where = Where(data_dir, device, together, cluster, processes)
+    where.check()
+    if unit is not None:
+        others = {"--cluster": cluster, "--processes": processes, "EXPERIMENT": names or None}
+        options.exclude({"--unit": unit}, others)
+        raise typer.Exit(run_one(unit, out, where, as_json=as_json))
     changes = {"epochs": epochs, "weights": None if weights is None else str(weights), "precision": precision}
-    from shels import runtime  # noqa: PLC0415
     from shels.experiments import selection  # noqa: PLC0415
     from shels.experiments.catalogue import FAMILIES  # noqa: PLC0415
     from shels.experiments.records import Records  # noqa: PLC0415
 
     chosen = selection.select_trials(names or [], methods, trials, changes)
     _notes(chosen.notes)
-    if runtime.device(device).type != "cuda" and precision != "float32":
-        raise SettingsError(f"--precision {precision} needs a GPU, and none is used here; leave it out")
+    where.check_precision(precision)
     records = Records(out)
     missing = [trial for trial in chosen.trials if records.find(trial) is None]
     left, notes = selection.without_data(missing, names or [], data_dir, weights)
@@ -104,9 +122,12 @@ def reproduce(  # noqa: PLR0913 - a parameter for each option
         chosen, missing = chosen.without(gone), [trial for trial in missing if trial.key not in gone]
     selection.check_data(missing, data_dir)
     _notes(selection.check_weights(missing, weights))
-    run = _Run(chosen.trials, records, device, together, quiet=as_json)
+    if plan:
+        _plan(missing, records, where, as_json=as_json)
+        return
+    run = _Run(chosen.trials, records, where, quiet=as_json)
     run.estimate(missing, always=any(name in FAMILIES for name in names or []))
-    raise typer.Exit(run.run(data_dir, report=not no_report))
+    raise typer.Exit(run.run(report=not no_report))
 
 
 @dataclass(frozen=True)
@@ -115,17 +136,18 @@ class _Run:
 
     trials: Sequence[Trial]
     records: Records
-    device: str
-    together: int | None
+    where: Where
     quiet: bool
 
     def estimate(self, missing: Sequence[Trial], *, always: bool) -> None:
-        """Say how long the missing trials should take; where nothing tells, only if `always`."""
+        """Say how long the missing trials should take here; where nothing tells, only if `always`."""
+        if self.where.cluster is not None or self.where.processes is not None:
+            return  # the table tells, from the first units on
         from shels import runtime  # noqa: PLC0415
         from shels.experiments.estimate import costs_of, estimated, shipped_costs  # noqa: PLC0415
 
         before = self.records.results() if self.records.any() else []
-        place = runtime.device_name(runtime.device(self.device))
+        place = runtime.device_name(runtime.device(self.where.device))
         time = estimated(missing, place, shipped_costs() | costs_of(before))
         known = len(missing) - time.unknown
         if not missing or not (known or always):
@@ -134,7 +156,7 @@ class _Run:
         words += [f"unknown for {_trials(time.unknown)}, as none like them was timed"] if time.unknown else []
         say(f"estimate: {'; '.join(words)} on {place}")
 
-    def run(self, data_dir: Path | None, *, report: bool) -> int:
+    def run(self, *, report: bool) -> int:
         """Run what is missing and return the exit code."""
         from shels.cli.live_table import LiveTable, missing_lines  # noqa: PLC0415
         from shels.experiments.status import RunStatus, document_of  # noqa: PLC0415
@@ -143,7 +165,7 @@ class _Run:
             status = RunStatus(self.trials, self.records)
             shown = LiveTable(status, quiet=self.quiet)
             before = status.done
-            self._watch(shown, data_dir)
+            self._watch(shown)
             pages = self._report() if report and status.done else []
         document = {"records": str(self.records.path), "report": [str(page) for page in pages or []]}
         document |= document_of(status) | {"done_before": before}
@@ -152,21 +174,18 @@ class _Run:
             say(line)
         return FAILED if status.missing or pages is None else 0
 
-    def _watch(self, shown: LiveTable, data_dir: Path | None) -> None:
-        from shels.experiments import engine  # noqa: PLC0415
-        from shels.experiments.selection import named_data  # noqa: PLC0415
+    def _watch(self, shown: LiveTable) -> None:
+        from shels.experiments.executors import driven  # noqa: PLC0415
 
-        status, source = shown.status, named_data(data_dir)
+        status = shown.status
         if not status.missing:
             return
         if status.done and not self.quiet:
             kept = self.records.path if self.records.path.exists() else self.records.directory
             say(f"{status.done} of {status.wanted} trials are in {kept} already")
         try:
-            with shown:
-                for advance in engine.run(
-                    status.missing, self.records, source, device=self.device, most_together=self.together
-                ):
+            with self.where.executor(self.records, status.missing) as executor, shown:
+                for advance in driven(status.missing, self.records, executor):
                     shown.update(advance)
         except KeyboardInterrupt:
             done = sum(self.records.find(trial) is not None for trial in self.trials)
@@ -186,6 +205,17 @@ class _Run:
         except (ShelsError, OSError, ImportError) as error:
             say(f"error: the results are safe, but the report could not be written: {error}")
             return None
+
+
+def _plan(missing: Sequence[Trial], records: Records, where: Where, *, as_json: bool) -> None:
+    """Write down the units of trials that have no result, for others to run, and print their ids."""
+    from shels.experiments.processes import gpu_count  # noqa: PLC0415
+    from shels.experiments.units import UnitFolder, planned_units  # noqa: PLC0415
+
+    folder = UnitFolder(records.directory)
+    units = planned_units(missing, where.block(gpus=gpu_count(where.device) > 0))
+    folder.plan(units)
+    print_plan([unit for unit in units if not folder.is_done(unit)], as_json=as_json)
 
 
 def _trials(number: int) -> str:

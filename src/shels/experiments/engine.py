@@ -7,12 +7,13 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Protocol
 
 import torch
 
 from shels import __version__, runtime
 from shels.errors import ShelsError
+from shels.experiments.advances import Advance
 from shels.experiments.features import Features
 from shels.experiments.incremental import TrainedTrial, by_method, learn_classes
 from shels.experiments.measuring import Figures, Measured, measure
@@ -27,20 +28,13 @@ from shels.training.data import State
 from shels.training.losses import sparsity_state
 
 
-@dataclass(frozen=True)
-class Advance:
-    """How far a run is.
+class Results(Protocol):
+    """What takes the results of trials. directory: where a training that is cut off leaves a checkpoint."""
 
-    trials: those that are trained together now. share: how much of their work is done, 0-1.
-    result: kind "finished" comes once for each trial, with its result, after the result is on disk.
-    message: kind "failed" says why these trials have no result; the run goes on with others.
-    """
+    directory: Path
 
-    kind: Literal["loading", "training", "measuring", "learning", "finished", "failed"]
-    trials: tuple[Trial, ...]
-    share: float = 0.0
-    result: TrialResult | None = None
-    message: str = ""
+    def append(self, result: TrialResult) -> None:
+        """Add a result."""
 
 
 def run(
@@ -60,7 +54,14 @@ def run(
     place = runtime.device(device)
     _tidy(records, trials)
     missing = {trial.key: trial for trial in trials if records.find(trial) is None}
-    for group in groups(list(missing.values())):
+    yield from run_all(list(missing.values()), records, source, place, most_together)
+
+
+def run_all(
+    trials: Sequence[Trial], records: Results, source: Source, place: torch.device, most_together: int | None
+) -> Iterator[Advance]:
+    """Run trials, whatever results there are, and report on the way."""
+    for group in groups(trials):
         everything = tuple(trial for training in group for trial in training)
         yield Advance("loading", everything)
         try:
@@ -83,14 +84,14 @@ def _tidy(records: Records, trials: Sequence[Trial]) -> None:
         half.unlink(missing_ok=True)
 
 
-def _checkpoint_path(records: Records, trial: Trial) -> Path:
+def _checkpoint_path(records: Results, trial: Trial) -> Path:
     return records.directory / "unfinished" / f"{training_key(trial)}.safetensors"
 
 
 # A stack: train, then measure or learn on, then record --------------------------------------------------
 
 
-def _stack(stack: Sequence[Training], data: Loaded, records: Records) -> Iterator[Advance]:
+def _stack(stack: Sequence[Training], data: Loaded, records: Results) -> Iterator[Advance]:
     trials = tuple(trial for training in stack for trial in training.trials)
     clock = Clock(loading=data.seconds * len(stack))
     try:
@@ -114,7 +115,7 @@ def _stack(stack: Sequence[Training], data: Loaded, records: Records) -> Iterato
 
 
 def _train(
-    stack: Sequence[Training], trials: tuple[Trial, ...], records: Records
+    stack: Sequence[Training], trials: tuple[Trial, ...], records: Results
 ) -> Generator[Advance, None, list[Fit]]:
     first, like = stack[0], stack[0].trials[0]
     on_cpu = first.data.inputs.device.type == "cpu"
@@ -150,7 +151,7 @@ class _Trained:
     pairs: Sequence[tuple[Training, Fit]]
     trials: tuple[Trial, ...]
     data: Loaded
-    records: Records
+    records: Results
     spent: dict[str, float]
 
     def with_task(self, task: Task) -> list[TrainedTrial]:

@@ -64,7 +64,7 @@ class Records:
         """
         found: dict[str, TrialResult] = {}
         for path in self._packed_files():
-            some, damage = _read(path)
+            some, damage = read_results(path)
             for number, error in damage.items():
                 raise DataError(f"{path}, line {number}: {error}; mend the file, or get it back as it was")
             found |= some
@@ -157,14 +157,14 @@ def _found(path: Path) -> dict[str, TrialResult]:
 
     Not so a last line without its end: it was cut off, or is being written at this moment.
     """
-    found, damage = _read(path)
+    found, damage = read_results(path)
     for number, error in damage.items():
         if number != _CUT:
             warnings.warn(f"{path}, line {number} is left out: {error}", stacklevel=4)
     return found
 
 
-def _read(path: Path) -> tuple[dict[str, TrialResult], dict[int | str, DataError]]:
+def read_results(path: Path) -> tuple[dict[str, TrialResult], dict[int | str, DataError]]:
     """Read the results in a file by their keys, in order, and what is wrong with lines, by their numbers."""
     require_regular(path, DataError)
     try:

@@ -14,7 +14,7 @@ from shels.experiments.statistics import Summary, summary_of
 from shels.experiments.trials import FEW_SHOT_MEASURES, LEARNING_MEASURES, Trial, TrialResult, measures_of
 
 if TYPE_CHECKING:
-    from shels.experiments.engine import Advance
+    from shels.experiments.advances import Advance, Tally
     from shels.experiments.records import Records
 
 _ENOUGH = 0.01  # the share of a stack that must be done before its speed says anything
@@ -89,7 +89,8 @@ class RunStatus:
         self.rows: dict[tuple[str, str], Row] = {}
         self.clock, self.began = clock, clock()
         self.fresh: list[TrialResult] = []
-        self._stack = _Stack(())
+        self.tally: Tally | None = None
+        self._stacks: dict[str, _Stack] = {}  # by unit; one without a name where there are no units
         for trial in trials:
             row = self.rows.setdefault((trial.experiment, trial.method), Row())
             row.trials.append(trial)
@@ -114,10 +115,14 @@ class RunStatus:
     @property
     def share(self) -> float:
         """How much of the run is done, 0-1, each trial counted alike."""
-        return (self.done + self._stack.share * len(self._under_way())) / max(self.wanted, 1)
+        begun = sum(stack.share * len(trials) for stack, trials in self._under_way())
+        return (self.done + begun) / max(self.wanted, 1)
 
     def update(self, advance: Advance) -> None:
         """Note what the engine yields."""
+        if advance.kind in ("tally", "note"):
+            self.tally = advance.tally or self.tally
+            return
         if advance.kind == "finished" and advance.result is not None:
             self.fresh.append(advance.result)
             self._row(advance.result.trial).results[advance.result.trial.key] = advance.result
@@ -125,32 +130,37 @@ class RunStatus:
             for trial in advance.trials:
                 self._row(trial).failed[trial.key] = advance.message
         else:
-            self._stack = self._stack.after(advance, self.clock())
+            before = self._stacks.get(advance.unit, _Stack(()))
+            self._stacks[advance.unit] = before.after(advance, self.clock())
         for row in self.rows.values():
             row.now = ""
-        doing = "loading" if advance.kind == "loading" else "measuring"
-        if advance.kind in ("training", "learning"):
-            doing = f"{advance.kind} {100 * advance.share:.0f} %"
-        for trial in self._under_way():
-            self._row(trial).now = doing
+        for stack, trials in self._under_way():
+            for trial in trials:
+                self._row(trial).now = stack.doing
 
     def left(self) -> TimeLeft:
         """How long the rest should take, by nothing but the work of this run.
 
-        The stack under way is taken to go on at its pace. A trial yet to come is taken to cost what those of
-        its experiment cost; before there is one, it is counted as unknown.
+        A stack under way is taken to go on at its pace. A trial yet to come is taken to cost what those of
+        its experiment cost; before there is one, it is counted as unknown. Units that are under way at the
+        same time share what is left.
         """
-        under_way, rest, costs = self._under_way(), self._stack.left(self.clock()), self._costs()
-        keys = {trial.key for trial in under_way}
+        now, costs, under_way = self.clock(), self._costs(), self._under_way()
+        keys = {trial.key for _, trials in under_way for trial in trials}
         coming = [trial for trial in self._to_come() if trial.key not in keys]
         known = [costs[trial.experiment] for trial in coming if trial.experiment in costs]
-        unknown = len(coming) - len(known) + (len(under_way) if rest is None else 0)
-        return TimeLeft(sum(known) + (rest or 0.0) * bool(under_way), unknown)
+        rests = [(stack.left(now), len(trials)) for stack, trials in under_way]
+        seconds = sum(known) + sum(rest or 0.0 for rest, _ in rests)
+        unknown = len(coming) - len(known) + sum(number for rest, number in rests if rest is None)
+        return TimeLeft(seconds / max(1, len(under_way)), unknown)
 
     def _costs(self) -> dict[str, float]:
         """Seconds that a trial of each experiment costs, by its finished ones, else by the stack's pace."""
-        total, stacked = self._stack.total(), self._stack.trials
-        costs = {} if total is None else {trial.experiment: total / len(stacked) for trial in stacked}
+        costs: dict[str, float] = {}
+        for stack in self._stacks.values():
+            total = stack.total()
+            if total is not None:
+                costs |= {trial.experiment: total / len(stack.trials) for trial in stack.trials}
         by_experiment: dict[str, list[float]] = {}
         for result in self.fresh:
             by_experiment.setdefault(result.trial.experiment, []).append(result.seconds)
@@ -159,9 +169,11 @@ class RunStatus:
     def _to_come(self) -> list[Trial]:
         return [trial for trial in self.missing if trial.key not in self._row(trial).failed]
 
-    def _under_way(self) -> list[Trial]:
+    def _under_way(self) -> list[tuple[_Stack, list[Trial]]]:
+        """Give the stacks under way, each with those of its trials that have neither result nor failed."""
         waiting = {trial.key for trial in self._to_come()}
-        return [trial for trial in self._stack.trials if trial.key in waiting]
+        pairs = [(each, [one for one in each.trials if one.key in waiting]) for each in self._stacks.values()]
+        return [(stack, trials) for stack, trials in pairs if trials]
 
     def _row(self, trial: Trial) -> Row:
         return self.rows[trial.experiment, trial.method]
@@ -173,7 +185,7 @@ class _Stack:
 
     first, share: the share of their work that was done at the first report, and at the last.
     began, latest: when those were. training: whether it is past loading, from where on the pace counts.
-    learning: whether the training is over, and classes are taken in one by one.
+    learning: whether the training is over, and classes are taken in one by one. doing: for people.
     """
 
     trials: tuple[Trial, ...]
@@ -183,6 +195,7 @@ class _Stack:
     latest: float = 0.0
     training: bool = False
     learning: bool = False
+    doing: str = ""
 
     def after(self, advance: Advance, now: float) -> _Stack:
         """Go on to the next report; other trials are another stack.
@@ -192,10 +205,11 @@ class _Stack:
         """
         begins = advance.kind == "learning" and not self.learning
         if advance.trials == self.trials and self.training and not begins:
-            return replace(self, share=max(self.share, advance.share), latest=now)
+            doing = _in_words(advance)
+            return replace(self, share=max(self.share, advance.share), latest=now, doing=doing)
         share, training = advance.share, advance.kind != "loading"
         start, began = (0.0, self.latest) if begins else (share, now)
-        return _Stack(advance.trials, start, share, began, now, training, begins)
+        return _Stack(advance.trials, start, share, began, now, training, begins, _in_words(advance))
 
     def total(self) -> float | None:
         """Seconds that all of the work takes at this pace; None before there is one."""
@@ -206,6 +220,12 @@ class _Stack:
     def left(self, now: float) -> float | None:
         total = self.total()
         return None if total is None else max(total * (1 - self.share) - (now - self.latest), 0.0)
+
+
+def _in_words(advance: Advance) -> str:
+    """Say what is done with trials now."""
+    counted = advance.kind in ("training", "learning")
+    return f"{advance.kind} {100 * advance.share:.0f} %" if counted else advance.kind
 
 
 def document_of(status: RunStatus) -> dict[str, Any]:
