@@ -15,6 +15,7 @@ TREE = {
     "AccommodationError": ("ShelsError", ValueError),
     "ModelFileError": ("ShelsError", ValueError),
     "ExportError": ("ShelsError", RuntimeError),
+    "ClusterError": ("ShelsError", ConnectionError),
     "MissingExtraError": ("ShelsError", ImportError),
 }
 

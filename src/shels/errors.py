@@ -9,6 +9,7 @@
     ├── AccommodationError    a class that cannot be taken in, or out again, by the chosen method
     ├── ModelFileError        a saved model or checkpoint that cannot be read
     ├── ExportError           a model that cannot be written as a graph, or whose graph judges otherwise
+    ├── ClusterError          a cluster that cannot be reached, or that cannot do the work
     └── MissingExtraError     an optional package that is not installed
 
 Each is also the built-in exception that a caller would expect, so that `except ValueError` works.
@@ -54,6 +55,10 @@ class ModelFileError(ShelsError, ValueError):
 
 class ExportError(ShelsError, RuntimeError):
     """A model cannot be written as a graph for other programs, or its graph does not judge as it does."""
+
+
+class ClusterError(ShelsError, ConnectionError):
+    """A cluster cannot be started or reached, or none of its nodes can do the work."""
 
 
 class MissingExtraError(ShelsError, ImportError):
