@@ -31,7 +31,9 @@ class Stretch(NamedTuple):
 class Source(Protocol):
     """One of the inputs that were given, as a list of images."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What it was called by."""
 
     def stretches(self) -> Iterator[Stretch]:
         """Walk it without reading any image."""

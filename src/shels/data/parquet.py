@@ -43,7 +43,8 @@ class ParquetFile:
     def stamp(self) -> str:
         """What tells its content from another's without reading it."""
         if remote.is_address(self.place):
-            return next(remote.entries(self.place, Counter()), LeftOut("", "")).stamp  # type: ignore[union-attr]
+            found = next(remote.entries(self.place, Counter()))
+            return found.stamp if isinstance(found, ImageFile) else found.reason
         return ImageFile(self.place, Path(self.place)).stamp
 
     def entries(self, wanted: range) -> Iterator[Entry]:
