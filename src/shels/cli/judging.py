@@ -11,6 +11,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from shels.cli.display import listed, messages, print_facts, print_json, say
+from shels.cluster import check_address
 from shels.errors import DataError
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def judge_into(
     from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
     check_out(out)
+    if cluster is not None:
+        check_address(cluster)
     if cluster is None:
         result = _followed(judging(load_learner(model, device), model, inputs, out, strict=strict), as_json)
     else:
@@ -47,8 +50,18 @@ def judge_into(
         _show(document)
 
 
-def _on_cluster(address: str, model: Path, inputs: Sequence[str], out: Path, **how: bool) -> Judging:
-    raise NotImplementedError
+def _on_cluster(
+    address: str, model: Path, inputs: Sequence[str], out: Path, *, strict: bool, as_json: bool
+) -> Judging:
+    from shels.cluster import connected  # noqa: PLC0415
+    from shels.learner.cluster_judging import work_on  # noqa: PLC0415
+    from shels.learner.judging import judging  # noqa: PLC0415
+    from shels.learner.training_directory import load_learner  # noqa: PLC0415
+
+    learner = load_learner(model, "cpu")
+    with connected(address) as cluster:
+        work = work_on(cluster, model, learner.preparation)
+        return _followed(judging(learner, model, inputs, out, work=work, strict=strict), as_json)
 
 
 def _followed(work: Generator[JudgingProgress, None, Judging], quiet: bool) -> Judging:

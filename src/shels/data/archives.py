@@ -69,7 +69,7 @@ class _Archive(zipfile.ZipFile):
     """An archive that another process, to which one of its members is sent, opens anew."""
 
     def __reduce__(self) -> tuple[Callable[[Path], _Archive], tuple[Path]]:
-        return _kept_open, (Path(self.filename or ""),)
+        return _kept_open, (Path(self.filename or "").absolute(),)
 
 
 @lru_cache(maxsize=2)

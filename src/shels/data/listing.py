@@ -193,6 +193,15 @@ def listing(inputs: Sequence[str], at_once: int) -> Listing:
     return Listing(sources, tuple(lengths), parts.closed(), at_once)
 
 
+def entries_of(text: str) -> Iterator[Entry]:
+    """List the images of one input, as `listing` numbers them, as far as they are asked for."""
+    for source in _sources(text):
+        if isinstance(source, Walked):
+            yield from source.walk(Counter())
+        elif isinstance(source, Table):
+            yield from source.file.entries(range(source.file.rows))
+
+
 class _Parts:
     """Digests of a list, part by part."""
 

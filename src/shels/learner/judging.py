@@ -15,7 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+import torch
+
+from shels import runtime
 from shels.data import images, reading
+from shels.data.finding import Entry
 from shels.data.inputs import form
 from shels.data.listing import Listing, listing
 from shels.data.preparation import Preparation
@@ -119,15 +123,25 @@ def _written(shards: Shards, judged: JudgedGroups) -> Generator[list[FileVerdict
 
 
 def judged_here(learner: Learner, listed: Listing, groups: Sequence[range]) -> JudgedGroups:
-    """Judge groups in this process: threads decode the next ones while one is judged."""
+    """Judge groups in this process, several at a time.
+
+    On a CPU each thread decodes a group and judges it: threads that share one group would wait for each other
+    at every layer. On a GPU threads decode the next groups while one is judged.
+    """
     size, channels = form(learner.preparation)
-    threads = max(1, reading.threads_to_read())
+    workers = max(1, reading.threads_to_read())
+    on_cpu = learner.device.type == "cpu"
     entries = listed.entries(groups)
+
+    def work(some: list[Entry]) -> Decoded | list[FileVerdict]:
+        ready = reading.decoded(some, size, channels)
+        return judged(learner, ready) if on_cpu else ready
+
     some = (list(islice(entries, len(rows))) for rows in groups)
-    work = partial(reading.decoded, size=size, channels=channels)
-    with closing(reading.in_order(some, work, threads, ahead=threads + 1)) as ready:
-        for rows, decoded in zip(groups, ready, strict=True):
-            yield Judged(rows.start, judged(learner, decoded))
+    share = max(1, torch.get_num_threads() // workers) if on_cpu else None
+    with runtime.threads(share), closing(reading.in_order(some, work, workers, workers + 1)) as done:
+        for rows, each in zip(groups, done, strict=True):
+            yield Judged(rows.start, judged(learner, each) if isinstance(each, Decoded) else each)
     next(entries, None)  # says where something was added
 
 
