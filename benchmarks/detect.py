@@ -5,9 +5,9 @@
 
 Makes PNG files of --side pixels from scikit-learn's two photos, and a model of two classes after a few steps.
 The bare forward pass takes --forward images that lie in memory through the network before the command and
-after it: all threads on one batch, or each on batches of its own. Seconds of the command are those after its
-imports. Memory is VmHWM of its process: the most that it ever held. --workers: the same on Ray clusters on
-this machine with so many CPUs, one after the other; a CPU of each decodes.
+after it: all threads on one batch, or each on batches of its own. The command's seconds include its start,
+some five of a CPU. Memory is VmHWM of its process: the most that it ever held. --workers: the same on Ray
+clusters on this machine with so many CPUs, one after the other; a CPU of each decodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -89,16 +89,17 @@ class Cost(NamedTuple):
 
 
 def forward(learner: Learner, count: int, side: int, workers: int) -> Cost:
-    """Take so many images in memory through the network alone, 256 at a time.
+    """Take so many images in memory through the network alone.
 
-    workers: 1 shares each batch between all threads; more have one thread and batches of their own each.
+    workers: 1 shares batches of 512, as evaluations have them, between all threads; more have one thread each
+    and batches of 128, as `detect` has them.
     """
-    inputs = torch.randint(0, 256, (256, 3, side, side), dtype=torch.uint8)
+    inputs = torch.randint(0, 256, (512 if workers == 1 else 128, 3, side, side), dtype=torch.uint8)
     shares = threads(1 if workers > 1 else None)
     with shares, ThreadPoolExecutor(workers) as pool:
         list(pool.map(learner.views, [inputs] * workers))
         clock, cpu = time.perf_counter(), time.process_time()
-        list(pool.map(learner.views, [inputs] * (count // 256)))
+        list(pool.map(learner.views, [inputs] * (count // len(inputs))))
     return Cost(time.perf_counter() - clock, time.process_time() - cpu)
 
 
@@ -115,7 +116,7 @@ def on_cluster(workers: int, *words: object) -> Cost:
     """Run a command on a cluster of so many nodes of one CPU, which is up before and idle."""
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         for _ in range(workers):
             cluster.add_node(num_cpus=1, object_store_memory=200 * 2**20)
@@ -148,7 +149,7 @@ def main() -> None:
 def measure(learner: Learner, model: Path, folder: Path, given: argparse.Namespace) -> None:
     """Measure the ways, the forward pass before and after the command, and print a line for each."""
     some, cores = given.forward, torch.get_num_threads()
-    ways = {"forward, threads share a batch": 1, "forward, each its own": cores}
+    ways = {"forward, 512 shared by threads": 1, "forward, 128 in each thread": cores}
     costs: dict[str, list[Cost]] = {name: [] for name in ways}
 
     def bare() -> None:
@@ -160,12 +161,12 @@ def measure(learner: Learner, model: Path, folder: Path, given: argparse.Namespa
     bare()
     print(f"{given.images} images of {given.side} pixels, {cores} threads on {os.cpu_count()} CPUs")
     per = given.images / 1000
-    for name, each in costs.items():
-        clock, cpu = (sum(values) / (some // 256 * 256 * len(each)) * 1000 for values in list(zip(*each))[:2])
+    for name, rounds in costs.items():
+        taken = some * len(rounds) / 1000
+        clock, cpu = sum(each.clock for each in rounds) / taken, sum(each.cpu for each in rounds) / taken
         print(f"  {name:<32}{1000 / clock:7.0f} images/s {cpu:6.2f} CPU s per 1,000")
-        print(
-            f"  {'detect against it':<32}{clock * per / cost.clock:7.2f} {cpu * per / cost.cpu:14.2f} of CPU"
-        )
+        share, by_cpu = clock * per / cost.clock, cpu * per / cost.cpu
+        print(f"  {'detect against that':<32}{share:7.2f} {by_cpu:14.2f} by CPU")
     print(f"  {'detect':<32}{given.images / cost.clock:7.0f} images/s {cost.cpu / per:6.2f} CPU s per 1,000")
     print(f"  {'most memory':<32}{cost.gib:7.2f} GiB")
     for workers in given.workers:

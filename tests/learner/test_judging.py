@@ -110,7 +110,7 @@ def test_few_images_are_in_memory_however_many_there_are(learner, model, folder,
 
 
 def test_large_images_are_judged_in_smaller_groups():
-    assert group_size(Preparation((3, 32, 32))) == 256
+    assert group_size(Preparation((3, 32, 32))) == 128
     assert group_size(Preparation((3, 1024, 1024))) * 3 * 1024 * 1024 <= 2**26
 
 

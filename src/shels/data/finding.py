@@ -173,25 +173,28 @@ def entries_below(folder: Path, others: Counter[str]) -> Iterator[Entry]:
     except OSError as error:
         yield LeftOut(str(error.filename), f"cannot be opened ({error.strerror})")
         return
-    for name, is_folder in inside:
+    for name, kind in inside:
         path = folder / name
-        if is_folder and path.is_symlink():
+        if kind == "folder" and path.is_symlink():
             yield LeftOut(str(path), "is a link to a folder, which is not followed")
-        elif is_folder:
+        elif kind == "folder":
             yield from entries_below(path, others)
         elif not is_image(name):
             others[path.suffix.lower() or name] += 1
         else:
-            yield ImageFile(str(path), path) if kind_of(path) == "file" else _no_file(path)
+            yield ImageFile(str(path), path) if kind == "file" else _no_file(path)
 
 
-def _inside(folder: Path) -> Iterator[tuple[str, bool]]:
-    """Give the names in a folder, each with whether it is a folder or a link to one."""
+def _inside(folder: Path) -> Iterator[tuple[str, str]]:
+    """Give the names in a folder, each with what is there, as `kind_of` says it; only links are looked up."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            if not hidden(entry.name):  # a link to itself cannot be asked what it is a link to
-                there = not entry.is_symlink() or kind_of(Path(entry.path))
-                yield entry.name, bool(there) and entry.is_dir()
+            if hidden(entry.name):
+                continue
+            if entry.is_symlink():
+                yield entry.name, kind_of(Path(entry.path))
+            else:
+                yield entry.name, "folder" if entry.is_dir() else "file" if entry.is_file() else "other"
 
 
 def _no_file(path: Path) -> LeftOut:

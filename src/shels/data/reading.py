@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from shels.data import images
+from shels.data.decoding import QUIET
 from shels.data.finding import Entry, Found, ImageFile, LeftOut
 from shels.data.images import Header
 from shels.data.samples import Label
@@ -247,20 +249,19 @@ def decoded(entries: Iterable[Entry], size: int | None, channels: str | None) ->
     """Decode images, one after the other, as `read_groups` does; what cannot be read has a reason."""
     form = _Form(channels or "rgb", size)
     names, reasons = list[str](), dict[int, str]()
-    places: dict[Any, list[int]] = {}
-    pixels: dict[Any, list[Tensor]] = {}
-    for place, entry in enumerate(entries):
-        names.append(entry.name)
-        found = entry if isinstance(entry, LeftOut) else _attempt(lambda file: _pixels(file, form), entry)
-        if isinstance(found, LeftOut | DataError | MissingExtraError):
-            reason = found if isinstance(found, LeftOut) else LeftOut.because(entry.name, found)
-            reasons[place] = reason.reason
-            continue
-        key = (found.shape, found.dtype)
-        places.setdefault(key, []).append(place)
-        pixels.setdefault(key, []).append(found)
-    stacks = [(places[key], torch.stack(each)) for key, each in pixels.items()]
-    return Decoded(names, stacks, reasons)
+    stacks: dict[Any, tuple[list[int], list[Tensor]]] = {}
+    with QUIET:
+        for place, entry in enumerate(entries):
+            names.append(entry.name)
+            found = entry if isinstance(entry, LeftOut) else _attempt(partial(_pixels, form=form), entry)
+            if isinstance(found, Tensor):
+                places, pixels = stacks.setdefault((found.shape, found.dtype), ([], []))
+                places.append(place)
+                pixels.append(found)
+            else:
+                fault = found if isinstance(found, LeftOut) else LeftOut.because(entry.name, found)
+                reasons[place] = fault.reason
+    return Decoded(names, [(places, torch.stack(pixels)) for places, pixels in stacks.values()], reasons)
 
 
 class _LeavingOut:

@@ -30,8 +30,8 @@ from shels.learner.learner import Learner
 from shels.learner.shards import ROWS, Counts, Shards
 from shels.learner.storage import identity
 
-_AT_ONCE = 256
-"""Images that are judged together; a shard is a whole number of such groups."""
+_AT_ONCE = 128
+"""Images that are judged together: what the layers make of more of them does not fit a CPU's cache."""
 _BYTES = 2**26
 """What the images of one group may take, where they are large."""
 
@@ -160,7 +160,7 @@ def group_size(preparation: Preparation) -> int:
     """Return how many images are judged together.
 
     >>> group_size(Preparation((3, 32, 32))), group_size(Preparation((3, 1024, 1024)))
-    (256, 21)
+    (128, 21)
     """
     return max(1, min(_AT_ONCE, _BYTES // math.prod(preparation.shape)))
 

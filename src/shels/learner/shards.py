@@ -25,7 +25,7 @@ from shels.errors import DataError, MissingExtraError, ModelFileError, SettingsE
 from shels.files import check_writable, locked, write_whole
 from shels.learner.assessment import FileVerdict
 
-ROWS = 390 * 256
+ROWS = 780 * 128
 """Rows of a shard: about 100,000, in whole groups of what is judged at once."""
 COLUMNS = tuple(each.name for each in fields(FileVerdict))
 _MANIFEST = "_manifest.json"
