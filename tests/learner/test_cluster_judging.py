@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from shels.agent.agent import OpenWorldAgent
-from shels.agent.ahead import Ahead, Threads
+from shels.agent.ahead import Ahead
 from shels.agent.cluster_looking import ClusterLookers
 from shels.cluster import connected
 from shels.data.sources import load_named
@@ -104,12 +104,12 @@ def events(learner, stream, lookers):
     ]
 
 
-@pytest.mark.parametrize("where", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
-def test_an_agent_decides_the_same_whoever_looks_at_batches_before_it(cluster, learner, tmp_path, where):
+@pytest.mark.slow
+def test_an_agent_decides_the_same_where_a_cluster_looks_at_batches_before_it(cluster, learner, tmp_path):
     folder = tmp_path / "stream"
     folder.mkdir()
     for number, image in enumerate(load_named("digits").train.inputs[:600, 0]):
         Image.fromarray(image.numpy()).save(folder / f"{number:04d}.png")
     plain = events(learner, folder, None)
     assert {"accommodated", "observed"} <= {kind for kind, _, _ in plain}
-    assert events(learner, folder, Threads() if where == "threads" else ClusterLookers(cluster)) == plain
+    assert events(learner, folder, ClusterLookers(cluster)) == plain

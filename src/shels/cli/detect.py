@@ -88,8 +88,10 @@ def detect(  # noqa: PLR0913 - a parameter for each option
         options.exclude({"--out": out}, for_few)
         judge_into(model, inputs, out, cluster=cluster, device=device, strict=strict, as_json=as_json)
         return
-    if cluster is not None:
-        raise SettingsError("--cluster is for many images; give --out, such as verdicts.parquet")
+    many = [each for each in inputs if "://" in each or each.endswith((".parquet", ".txt"))]
+    if cluster is not None or many:
+        what = "--cluster" if cluster is not None else many[0]
+        raise SettingsError(f"{what} is for many images; give --out, such as verdicts.parquet")
     from shels.learner.assessment import file_verdicts  # noqa: PLC0415
     from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
