@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
+from shels import runtime
 from shels.data import images
 from shels.data.decoding import QUIET
 from shels.data.finding import Entry, Found, ImageFile, LeftOut
@@ -197,33 +197,10 @@ def outcomes(
 ) -> Iterator[tuple[ImageFile, Value | Fault]]:
     """Do the same to each file, several at a time, and give what came of it, in order; few lie in memory."""
     threads = threads_to_read(len(files))
-    with closing(in_order(files, lambda file: _attempt(work, file), threads, ahead=4 * threads)) as done:
+    with closing(
+        runtime.in_order(files, lambda file: _attempt(work, file), threads, ahead=4 * threads)
+    ) as done:
         yield from zip(files, done, strict=True)
-
-
-def in_order(
-    items: Iterable[Item], work: Callable[[Item], Value], threads: int, ahead: int
-) -> Generator[Value, None, None]:
-    """Do the same to each item, several at a time, and give what came of it, in order.
-
-    ahead: how many at most are under way or wait to be taken. Threads serve, as Pillow lets others run while
-    it decodes; with fewer than two there is none.
-
-    >>> list(in_order("abc", str.upper, threads=2, ahead=2))
-    ['A', 'B', 'C']
-    """
-    if threads < 1:
-        yield from map(work, items)
-        return
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="reading")
-    try:
-        submitted = (pool.submit(copy_context().run, work, item) for item in items)
-        waiting = deque(islice(submitted, ahead))
-        while waiting:
-            yield waiting.popleft().result()
-            waiting.extend(islice(submitted, 1))
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def threads_to_read(most: int = _MOST_THREADS) -> int:

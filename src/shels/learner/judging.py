@@ -139,7 +139,7 @@ def judged_here(learner: Learner, listed: Listing, groups: Sequence[range]) -> J
 
     some = (list(islice(entries, len(rows))) for rows in groups)
     share = max(1, torch.get_num_threads() // workers) if on_cpu else None
-    with runtime.threads(share), closing(reading.in_order(some, work, workers, workers + 1)) as done:
+    with runtime.threads(share), closing(runtime.in_order(some, work, workers, workers + 1)) as done:
         for rows, each in zip(groups, done, strict=True):
             yield Judged(rows.start, judged(learner, each) if isinstance(each, Decoded) else each)
     next(entries, None)  # says where something was added
