@@ -6,9 +6,13 @@ import hashlib
 import numbers
 import platform
 import secrets
-from collections.abc import Callable, Generator, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import wraps
+from itertools import islice
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
@@ -180,3 +184,28 @@ def mapped(
     for report in followed:
         yield function(report)
     return followed.value
+
+
+def in_order(
+    items: Iterable[Other], work: Callable[[Other], Value], threads: int, ahead: int
+) -> Generator[Value, None, None]:
+    """Do the same to each item, several at a time, and give what came of it, in order.
+
+    ahead: how many at most are under way or wait to be taken. threads: 0 for none; they serve for what lets
+    others run, as decoding and computing do.
+
+    >>> list(in_order("abc", str.upper, threads=2, ahead=2))
+    ['A', 'B', 'C']
+    """
+    if threads < 1:
+        yield from map(work, items)
+        return
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="in order")
+    try:
+        submitted = (pool.submit(copy_context().run, work, item) for item in items)
+        waiting = deque(islice(submitted, ahead))
+        while waiting:
+            yield waiting.popleft().result()
+            waiting.extend(islice(submitted, 1))
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,7 +1,9 @@
+import zipfile
 from collections import Counter
 from itertools import islice
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
@@ -375,8 +377,32 @@ def test_a_path_that_is_no_stream_is_refused_at_once(tmp_path):
 
 def test_images_that_lie_in_no_batch_are_refused(tmp_path):
     shade(tmp_path / "a.png", 1)
+    shade(tmp_path / "1" / "b.png", 1)
     with pytest.raises(DataError, match=r"a\.png is no batch; .*put images in a folder for each batch"):
         read_stream(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "csv", "txt", "parquet"])
+def test_a_list_of_images_is_cut_into_batches(tmp_path, kind):
+    folder, path = tmp_path / "loose", tmp_path / f"list.{kind}"
+    files = [folder / f"{value}.png" for value in range(1, 6)]
+    for value, file in enumerate(files, 1):
+        shade(file, value)
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for file in files:
+                archive.write(file, file.name)
+    elif kind == "parquet":
+        pyarrow.parquet.write_table(pyarrow.table({"image": [file.read_bytes() for file in files]}), path)
+    else:
+        path.write_text("path\n" * (kind == "csv") + "".join(f"loose/{file.name}\n" for file in files))
+    path = folder if kind == "folder" else path
+    batches = list(read_stream(path, batch_size=2))
+    assert [shades(batch) for batch in batches] == [[1, 2], [3, 4], [5]]
+    assert [batch.name for batch in batches] == [
+        f"{path.name}#{rows}" for rows in ("0000-0001", "0002-0003", "0004-0004")
+    ]
+    assert [shades(batch) for batch in read_stream(path, batch_size=5)] == [[1, 2, 3, 4, 5]]
 
 
 def test_an_empty_folder_and_a_half_sorted_one_are_no_batches(tmp_path):

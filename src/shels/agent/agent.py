@@ -65,6 +65,7 @@ class Supply:
 Supplier = Callable[[Request], Supply | None]
 """Gives more of what was seen, or None for nothing; asked twice, it answers twice and harms nothing."""
 Confirm = Callable[[Request], bool]
+Look = Callable[[Learner, StreamBatch], Views]
 Happening: TypeAlias = Generator[Event | TrainingRequest, Fit | None, None]
 """Events, and trainings that are asked for: each is answered by how it went."""
 Yielded = TypeVar("Yielded")
@@ -75,7 +76,8 @@ class OpenWorldAgent:
     """A learner that meets batches: `run` gives its events, `learner` is what it knows by now.
 
     supplier: whom it asks for more of what it saw; without one it learns from what it saw. confirm: asked
-    before each class is learned. home: where its state survives; without one it lives in memory alone.
+    before each class is learned. home: where its state survives; without one it lives in memory alone. look:
+    gives what a learner's network makes of a batch, where another looks at batches before it; see `ahead`.
     model: the learner with its versions, which a person may rename, merge, split, unlearn or roll back.
     """
 
@@ -93,6 +95,7 @@ class OpenWorldAgent:
         self.settings = settings or AgentSettings()
         self.supplier = supplier
         self.confirm = confirm
+        self.look: Look | None = None
         self.seed = seed
 
     @property
@@ -126,7 +129,8 @@ class OpenWorldAgent:
         key = batch_key(batch) if self.model.home else _key_in_memory(batch)
         journal = Journal(self.model, batch.name, key, repr((self.settings, self.seed)))
         if journal.note.plan is None:
-            seen = observe(self.learner, batch.inputs, self.settings.alarm)
+            features = None if self.look is None else self.look(self.learner, batch)
+            seen = observe(self.learner, batch.inputs, self.settings.alarm, features)
             if not seen.alarm:
                 self.model.buffers.release(key)  # what an earlier look at it left there
                 yield journal.record(events.OBSERVED, seen.facts, done=True)

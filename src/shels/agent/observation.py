@@ -73,9 +73,9 @@ class Proposal:
     drift: Drift | None = None
 
 
-def observe(learner: Learner, inputs: Tensor, rule: AlarmRule) -> Observation:
-    """Judge a batch as a whole."""
-    features = learner.views(inputs)
+def observe(learner: Learner, inputs: Tensor, rule: AlarmRule, features: Views | None = None) -> Observation:
+    """Judge a batch as a whole. features: what the learner's network makes of it, where that is known."""
+    features = learner.views(inputs) if features is None else features
     novel, judged = learner.judge_features(features).novel.cpu(), int(learner.report["held_out_samples"])
     count = alarm_count(rule, len(inputs), false_alarms(learner), judged)
     return Observation(novel, float(novel.double().mean()), count, features)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from shels.agent import events
 from shels.agent.agent import OpenWorldAgent, Supplier, batch_key
+from shels.agent.ahead import Ahead, Lookers, Threads
 from shels.agent.buffers import WAITING, read_buffers
 from shels.agent.corrections import require_unchanged
 from shels.agent.events import Event, Line
@@ -31,6 +33,9 @@ from shels.learner.learner import Learner
 from shels.learner.pairing import facts
 from shels.learner.refit import refit
 from shels.learner.training_directory import load_learner
+
+Found: TypeAlias = tuple[StreamBatch, list[Line] | None]
+"""A batch, and its events where an earlier run has finished it."""
 
 _SERIES = {kind.name: kind.series for kind in events.KINDS.values() if kind.series}
 _FACTS = ("batch", "name", "images", "seen", "purity", "by", "version", "seconds", "reason")
@@ -205,7 +210,8 @@ class StreamRun:
     """One run of the model in a home over a stream; of a data set, its training part answers the agent.
 
     again: whether batches are watched again that an earlier run has finished. refitted: whether the model
-    just got another learner or detector for it.
+    just got another learner or detector for it. lookers: who looks at batches ahead of the agent, by default
+    threads here where the stream lies on disk.
     """
 
     def __init__(
@@ -217,6 +223,7 @@ class StreamRun:
         device: str = "auto",
         again: bool = False,
         refitted: bool = False,
+        lookers: Lookers | None = None,
     ) -> None:
         self.home = home
         self.stream = stream
@@ -228,6 +235,7 @@ class StreamRun:
             self.truth = data_set_supplier(stream.data, lambda: self.agent.learner.classes)
         self.agent.supplier = self.truth
         self.summary = RunSummary(stream.split)
+        self.lookers = lookers
         self._cut_off = False
 
     def remaining(self) -> Iterator[StreamBatch]:
@@ -238,14 +246,25 @@ class StreamRun:
         self._cut_off = bool(cut_off)
         waiting = [each.inputs for name, each in read_buffers(self.home).items() if name.startswith(WAITING)]
         like = waiting[0] if waiting else None
-        for batch in self.stream.batches():
-            lines = done.get(batch_key(batch))
-            if lines is None:
-                like = self._checked(batch, like)
-                yield batch
-            else:
-                self.summary.skipped += 1
-                self.summary.add(batch, lines)
+        found = ((batch, done.get(batch_key(batch))) for batch in self.stream.batches())
+        with closing(self._ahead(found)) as ready:
+            for batch, lines in ready:
+                if lines is None:
+                    like = self._checked(batch, like)
+                    yield batch
+                else:
+                    self.summary.skipped += 1
+                    self.summary.add(batch, lines)
+
+    def _ahead(self, found: Iterator[Found]) -> Generator[Found, None, None]:
+        """Read what comes next while a batch is watched; batches drawn from a data set lie in memory."""
+        if self.stream.data is not None and self.lookers is None:
+            yield from found
+            return
+        ahead = Ahead(lambda: self.agent.learner, self.lookers or Threads())
+        self.agent.look = ahead.look
+        with closing(ahead.read(found)) as ready:
+            yield from ready
 
     def observe(self, batch: StreamBatch) -> Iterator[Event]:
         """Give the events of a batch."""
@@ -300,6 +319,7 @@ def opened_run(
     data_dir: Path | None = None,
     device: str = "auto",
     again: bool = False,
+    lookers: Lookers | None = None,
 ) -> Iterator[StreamRun]:
     """Give a run of the model in a directory; what cannot be a model, a pair or a stream changes nothing.
 
@@ -319,4 +339,5 @@ def opened_run(
         home.adopt()
         if fitted is not None:
             VersionedLearner(known, home).refit(fitted)
-        yield StreamRun(home, stream, settings, device=device, again=again, refitted=fitted is not None)
+        given = partial(StreamRun, device=device, again=again, refitted=fitted is not None)
+        yield given(home, stream, settings, lookers=lookers)

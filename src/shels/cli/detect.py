@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 
 from shels.cli import options
 from shels.cli.display import print_facts, print_json, results, table
+from shels.cli.judging import judge_into
 from shels.cli.options import argument, option
 from shels.cli.reading import FileReading
 from shels.errors import DataError, SettingsError
@@ -23,25 +25,37 @@ EXAMPLES = """shels detect m photo.png
 shels detect m photos/ --only-novel
 shels detect m photos/ --csv verdicts.csv
 shels detect m photo.png --explain --examples photos/
-shels detect m new.npz --json"""
+shels detect m new.npz --json
+shels detect m millions/ --out verdicts.parquet
+shels detect m s3://bucket/photos --out verdicts.parquet --cluster auto"""
 
 _COLUMNS = ("source", "verdict", "predicted", "score", "threshold", "p_value", "novel", "reason")
 _MOST_EXPLAINED = 20
+
+_many = partial(option, panel="Any number of images", show_default=False)
 
 
 def detect(  # noqa: PLR0913 - a parameter for each option
     model: options.Model,
     inputs: Annotated[
-        list[Path],
+        list[str],
         argument(
             "INPUT",
-            "Image files, folders (all images below), .zip, .csv with paths, or .npz files with x or x_test.",
+            "Image files, folders (all images below), .zip, .csv with paths, or .npz files with x or x_test; "
+            "with --out also .txt with paths, .parquet, or addresses such as s3://bucket/photos.",
         ),
     ],
     *,
     only_novel: Annotated[bool, option("--only-novel", "List only what is novel.")] = False,
     csv_file: Annotated[
         str | None, option("--csv", "Write the list as CSV; - for standard output.", "FILE")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        _many("--out", "Write verdicts as they come, as .parquet (shards), .csv or .jsonl.", "FILE"),
+    ] = None,
+    cluster: Annotated[
+        str | None, _many("--cluster", "Judge on a Ray cluster: local, auto or HOST:PORT.", "ADDRESS")
     ] = None,
     explain: Annotated[bool, option("--explain", "Say what stands behind each verdict.")] = False,
     examples: Annotated[
@@ -59,6 +73,9 @@ def detect(  # noqa: PLR0913 - a parameter for each option
     score as low; small means novel. A file that cannot be read has the verdict
     "unreadable" and a reason; where no file can be read, that is an error.
 
+    --out is for any number of images: few are in memory at a time, and where the
+    command was cut off, it goes on after the last shard that is finished.
+
     --explain adds the p-value in every class, what was most unusual, the
     features that differ most from the class's, and the nearest known samples.
     """
@@ -66,15 +83,24 @@ def detect(  # noqa: PLR0913 - a parameter for each option
         raise SettingsError("--csv - and --json both want standard output; give one of them")
     if examples is not None and not explain:
         raise SettingsError("--examples are for --explain; give both, or neither")
+    if out is not None:
+        for_few = {"--csv": csv_file, "--explain": explain or None, "--only-novel": only_novel or None}
+        options.exclude({"--out": out}, for_few)
+        judge_into(model, inputs, out, cluster=cluster, device=device, strict=strict, as_json=as_json)
+        return
+    many = [each for each in inputs if "://" in each or each.endswith((".parquet", ".txt"))]
+    if cluster is not None or many:
+        what = "--cluster" if cluster is not None else many[0]
+        raise SettingsError(f"{what} is for many images; give --out, such as verdicts.parquet")
     from shels.learner.assessment import file_verdicts  # noqa: PLC0415
     from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
-    learner = load_learner(model, device)
+    learner, paths = load_learner(model, device), [Path(each) for each in inputs]
     with FileReading(strict=strict, quiet=as_json):
         if explain:
-            rows = _explained(learner, model, inputs, examples, data_dir)
+            rows = _explained(learner, model, paths, examples, data_dir)
         else:
-            rows = [asdict(each) for each in file_verdicts(learner, inputs)]
+            rows = [asdict(each) for each in file_verdicts(learner, paths)]
     shown = [row for row in rows if row["novel"] or not only_novel]
     if csv_file is not None:
         _write_csv(shown, csv_file)

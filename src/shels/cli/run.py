@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,7 @@ from shels.cli.reading import FileReading
 from shels.errors import SettingsError
 
 if TYPE_CHECKING:
+    from shels.agent.ahead import Lookers
     from shels.agent.stream_run import StreamRun
     from shels.data.streams import StreamBatch
 
@@ -27,6 +29,7 @@ EXAMPLES = """shels run m digits
 shels run m digits --protocol mixed --batches 12 --seed 1
 shels run m batches/ --confirm
 shels run m night.npz --batch-size 100 --alarm-share 0.3
+shels run m millions.parquet --batch-size 1000 --cluster auto
 shels run m digits --detector knn --learner gaussian
 
 Cut off at any moment, the same command goes on where it was."""
@@ -39,7 +42,10 @@ _new = partial(option, panel="What to make of it", show_default=False)
 _pair = partial(
     option, panel="Learner and detector (as the model was trained, unless given)", show_default=False
 )
-_STREAM = "A folder of batches (.npz files or folders of images), an .npz file with x, or a data set."
+_STREAM = (
+    "A folder of batches (.npz files or folders of images), an .npz file with x, or a data set; or images to "
+    "be cut into batches: a folder of nothing else, a .zip, .csv, .txt or .parquet file."
+)
 
 
 def run(  # noqa: PLR0913 - a parameter for each option
@@ -52,6 +58,10 @@ def run(  # noqa: PLR0913 - a parameter for each option
     again: Annotated[bool, option("--again", "Take batches again that an earlier run has finished.")] = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
+    cluster: Annotated[
+        str | None,
+        option("--cluster", "Look at batches on a Ray cluster: local, auto or HOST:PORT.", "ADDRESS"),
+    ] = None,
     data_dir: options.DataDir = None,
     strict: options.Strict = False,
     as_json: options.Json = False,
@@ -90,15 +100,30 @@ def run(  # noqa: PLR0913 - a parameter for each option
     settings = AgentSettings(rule, ProposalSettings(several=not one_class, drift=not no_drift))
     display = StreamDisplay(f"{model} on {stream}", quiet=as_json)
     pair = (learner, detector)
+    where: dict[str, Any] = {"data_dir": data_dir, "device": device, "again": again}
     with (
         FileReading(strict=strict, quiet=as_json) as files,
-        opened_run(model, spec, settings, pair, data_dir=data_dir, device=device, again=again) as opened,
+        _lookers(cluster) as lookers,
+        opened_run(model, spec, settings, pair, **where, lookers=lookers) as opened,
     ):
         if opened.refitted:
             say(f"note: refitted on the model's network, as version {opened.home.version}")
         with display:
             result = Watch(opened, display, files).watch(confirm=confirm)
     print_result(result | {"files": files.result()}, _show, as_json=as_json)
+
+
+@contextmanager
+def _lookers(address: str | None) -> Iterator[Lookers | None]:
+    """Give those on a cluster who look at batches ahead of the agent; None where there is no cluster."""
+    if address is None:
+        yield None
+        return
+    from shels.agent.cluster_looking import ClusterLookers  # noqa: PLC0415
+    from shels.cluster import connected  # noqa: PLC0415
+
+    with connected(address) as cluster:
+        yield ClusterLookers(cluster)
 
 
 def _rule(probability: float | None, share: float | None) -> AlarmRule:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TypeAlias
 
 from shels.data import finding
 from shels.data.decoding import decoding
-from shels.data.finding import Found, ImageFile, LeftOut
+from shels.data.finding import Entry, Found, ImageFile, LeftOut
 from shels.errors import DataError
 
 _MOST_PACKED = 200
@@ -27,9 +29,10 @@ def class_files(path: Path) -> Found:
 
     One folder around all of it, as archives of a folder have, is no class.
     """
-    archive = _opened(path)
-    found = Found()
-    members = _inside_one(list(_members(archive, path, found)))
+    archive, found = _opened(path), Found()
+    every = list(_members(archive, path, found.others))
+    found.left_out += [each for each in every if isinstance(each, LeftOut)]
+    members = _inside_one([each for each in every if not isinstance(each, LeftOut)])
     parted = finding.is_parted({names[0] for names, _ in members if len(names) > 1})
     for names, info in members:
         inner = names[1:] if parted else names
@@ -45,9 +48,15 @@ def class_files(path: Path) -> Found:
 
 def image_files(path: Path) -> Found:
     """Find all images in a zip, in name order, whatever folders they are in."""
-    archive, found = _opened(path), Found()
-    found.files += [_file(archive, path, info) for _, info in _members(archive, path, found)]
-    return found
+    others: Counter[str] = Counter()
+    return Found.of(entries(path, others), others)
+
+
+def entries(path: Path, others: Counter[str]) -> Iterator[Entry]:
+    """List all images in a zip, in name order. others: is told of members that are no images."""
+    archive = _opened(path)
+    for member in _members(archive, path, others):
+        yield member if isinstance(member, LeftOut) else _file(archive, path, member[1])
 
 
 def _file(
@@ -56,25 +65,37 @@ def _file(
     return ImageFile(f"{path}/{info.filename}", (archive, info), label, part)
 
 
-def _opened(path: Path) -> zipfile.ZipFile:
+class _Archive(zipfile.ZipFile):
+    """An archive that another process, to which one of its members is sent, opens anew."""
+
+    def __reduce__(self) -> tuple[Callable[[Path], _Archive], tuple[Path]]:
+        return _kept_open, (Path(self.filename or "").absolute(),)
+
+
+@lru_cache(maxsize=2)
+def _kept_open(path: Path) -> _Archive:
+    return _opened(path)
+
+
+def _opened(path: Path) -> _Archive:
     with decoding(path, "is not a whole zip archive", "make it again"):
-        archive = zipfile.ZipFile(path)
+        archive = _Archive(path)
         packed = sum(info.compress_size for info in archive.infolist())
         if packed > path.stat().st_size:
             raise DataError(f"{path}: its members lie over each other, as in an archive bomb; make it again")
         return archive
 
 
-def _members(archive: zipfile.ZipFile, path: Path, found: Found) -> Iterator[Member]:
-    """Give the images of an archive in name order; what else is there goes to `found`."""
+def _members(archive: zipfile.ZipFile, path: Path, others: Counter[str]) -> Iterator[Member | LeftOut]:
+    """Give the images of an archive in name order."""
     for info in sorted(archive.infolist(), key=lambda info: info.filename):
         names = _safe_names(info.filename, path)
         if info.is_dir() or any(map(finding.hidden, names)):
             continue
         if not finding.is_image(names[-1]):
-            found.others[PurePosixPath(names[-1]).suffix.lower() or names[-1]] += 1
+            others[PurePosixPath(names[-1]).suffix.lower() or names[-1]] += 1
         elif stat.S_ISLNK(info.external_attr >> 16):
-            found.left_out.append(LeftOut(f"{path}/{info.filename}", "is a link in an archive"))
+            yield LeftOut(f"{path}/{info.filename}", "is a link in an archive")
         else:
             _refuse_bomb(info, path)
             yield names, info

@@ -45,7 +45,8 @@ class _Quiet:
                 self._before.__exit__(None, None, None)
 
 
-_QUIET = _Quiet()
+QUIET = _Quiet()
+"""To be inside once, for many files: each `decoding` is then so for less."""
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def decoding(name: object, fault: str, advice: str = "fetch it again") -> Iterat
     try:
         if isinstance(name, Path):
             require_regular(name, DataError)
-        with _QUIET:
+        with QUIET:
             yield
     except ShelsError:
         raise

@@ -7,8 +7,12 @@ import os
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from torch import Tensor
 
 from shels.data import images
 from shels.data.decoding import decoding, kind_of
@@ -22,6 +26,21 @@ PARTS = (*READ_PARTS, "val", "valid")
 _NO_DATA = ("__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN")
 
 
+class Elsewhere(Protocol):
+    """A file that is on no disk here, such as one in a bucket."""
+
+    @property
+    def stamp(self) -> str:
+        """What is known of its content without reading it."""
+
+    def read(self) -> bytes:
+        """Fetch its content."""
+
+
+Place: TypeAlias = Path | tuple[zipfile.ZipFile, zipfile.ZipInfo] | bytes | Tensor | Elsewhere
+"""Where an image is: a file, a member of an archive, a file's content, pixels already, or far away."""
+
+
 @dataclass(frozen=True)
 class ImageFile:
     """An image on disk or in an archive, and what it is called in verdicts and errors.
@@ -30,17 +49,35 @@ class ImageFile:
     """
 
     name: str
-    place: Path | tuple[zipfile.ZipFile, zipfile.ZipInfo]
+    place: Place
     label: Label | None = None
     part: str = "train"
 
     def opened(self) -> images.Source:
-        """Return the file to read from; a member of an archive is unpacked in memory."""
+        """Return the file to read from; what is no file of its own is unpacked or fetched into memory."""
+        place = self.place
+        if isinstance(place, Path):
+            return place
+        if isinstance(place, tuple):
+            with decoding(self.name, "cannot be unpacked", "make the archive again"):
+                return io.BytesIO(place[0].read(place[1]))
+        with decoding(self.name, "cannot be fetched", "see that it is there and may be read"):
+            if isinstance(place, Tensor):
+                raise TypeError("it is an array, not a file")
+            return io.BytesIO(place if isinstance(place, bytes) else place.read())
+
+    @property
+    def stamp(self) -> str:
+        """What tells its content from another's without reading it: size and time, or a checksum."""
         if isinstance(self.place, Path):
-            return self.place
-        archive, member = self.place
-        with decoding(self.name, "cannot be unpacked", "make the archive again"):
-            return io.BytesIO(archive.read(member))
+            with suppress(OSError):
+                facts = self.place.stat()
+                return f"{facts.st_size} {facts.st_mtime_ns}"
+        elif isinstance(self.place, tuple):
+            return f"{self.place[1].file_size} {self.place[1].CRC}"
+        elif not isinstance(self.place, bytes | Tensor):
+            return self.place.stamp
+        return ""
 
     @property
     def title(self) -> Path | str:
@@ -62,6 +99,10 @@ class LeftOut:
         return cls(name, str(error).removeprefix(f"{name} "), label)
 
 
+Entry: TypeAlias = ImageFile | LeftOut
+"""What a list of images has at one place: a file, or why there is none."""
+
+
 @dataclass
 class Found:
     """Files to read; those that cannot be; how many others were passed over, by suffix."""
@@ -69,6 +110,18 @@ class Found:
     files: list[ImageFile] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry], others: Counter[str] | None = None) -> Found:
+        """Put what was listed one by one into lists. others: where the lister counts what it passes over."""
+        found = cls()
+        for entry in entries:
+            if isinstance(entry, LeftOut):
+                found.left_out.append(entry)
+            else:
+                found.files.append(entry)
+        found.others = Counter() if others is None else others
+        return found
 
     def add(self, more: Found, *, label: str | None = None, part: str | None = None) -> None:
         """Put more files behind these, as members of a class or of a part."""
@@ -104,31 +157,44 @@ def subfolders(path: Path) -> dict[str, Path]:
 
 
 def files_below(folder: Path) -> Found:
-    """Find the images in a folder and all below it, in name order.
+    """Find the images in a folder and all below it, in name order, as `entries_below` lists them."""
+    others: Counter[str] = Counter()
+    return Found.of(entries_below(folder, others), others)
+
+
+def entries_below(folder: Path, others: Counter[str]) -> Iterator[Entry]:
+    """List the images in a folder and all below it, in name order, one folder at a time in memory.
 
     Links to files are followed; links to folders are not, so that nothing goes round in a circle.
+    others: is told of files that are no images.
     """
-    found = Found()
-    for path in sorted(_walk(folder, found)):
-        if path.is_dir():
-            found.left_out.append(LeftOut(str(path), "is a link to a folder, which is not followed"))
-        elif not is_image(path.name):
-            found.others[path.suffix.lower() or path.name] += 1
-        elif kind_of(path) == "file":
-            found.files.append(ImageFile(str(path), path))
+    try:
+        inside = sorted(_inside(folder))
+    except OSError as error:
+        yield LeftOut(str(error.filename), f"cannot be opened ({error.strerror})")
+        return
+    for name, kind in inside:
+        path = folder / name
+        if kind == "folder" and path.is_symlink():
+            yield LeftOut(str(path), "is a link to a folder, which is not followed")
+        elif kind == "folder":
+            yield from entries_below(path, others)
+        elif not is_image(name):
+            others[path.suffix.lower() or name] += 1
         else:
-            found.left_out.append(_no_file(path))
-    return found
+            yield ImageFile(str(path), path) if kind == "file" else _no_file(path)
 
 
-def _walk(folder: Path, found: Found) -> Iterator[Path]:
-    def closed(error: OSError) -> None:
-        found.left_out.append(LeftOut(str(error.filename), f"cannot be opened ({error.strerror})"))
-
-    for place, folders, files in os.walk(folder, onerror=closed):
-        folders[:] = [name for name in folders if not hidden(name)]
-        yield from (Path(place, name) for name in files if not hidden(name))
-        yield from (path for name in folders if (path := Path(place, name)).is_symlink())
+def _inside(folder: Path) -> Iterator[tuple[str, str]]:
+    """Give the names in a folder, each with what is there, as `kind_of` says it; only links are looked up."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if hidden(entry.name):
+                continue
+            if entry.is_symlink():
+                yield entry.name, kind_of(Path(entry.path))
+            else:
+                yield entry.name, "folder" if entry.is_dir() else "file" if entry.is_file() else "other"
 
 
 def _no_file(path: Path) -> LeftOut:

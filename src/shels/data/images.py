@@ -166,11 +166,13 @@ def upright(image: Image) -> Image:
     """Return an image turned as its EXIF data say; where these are damaged, as it is stored."""
     from PIL.Image import Transpose  # noqa: PLC0415
 
+    orientation = _orientation(image)
+    if orientation == 1:
+        return image
     mirrors = {2: Transpose.FLIP_LEFT_RIGHT, 4: Transpose.FLIP_TOP_BOTTOM}
     turns = {3: Transpose.ROTATE_180, 6: Transpose.ROTATE_270, 8: Transpose.ROTATE_90}
     both = {5: Transpose.TRANSPOSE, 7: Transpose.TRANSVERSE}
-    how = (mirrors | turns | both).get(_orientation(image))
-    return image if how is None else image.transpose(how)
+    return image.transpose((mirrors | turns | both)[orientation])
 
 
 def _orientation(image: Image) -> int:

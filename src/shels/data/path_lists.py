@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple, TypeVar
 
-from shels.data.decoding import decoding, read_bounded
-from shels.data.finding import READ_PARTS, Found, ImageFile, LeftOut
+from shels.data import remote
+from shels.data.decoding import decoding
+from shels.data.finding import READ_PARTS, Entry, Found, ImageFile, LeftOut
 from shels.errors import DataError
 
+Value = TypeVar("Value")
+
 SUFFIXES = (".csv", ".tsv")
+PLAIN = ".txt"
+"""A list without labels: a path on each line."""
 PATHS = (
     "path",
     "file",
@@ -65,13 +70,26 @@ def class_files(path: Path) -> Found:
 
 def image_files(path: Path) -> Found:
     """Find the images in a table with a column of paths; labels are not looked at."""
-    found = Found()
-    for number, row in _rows(path, "path"):
-        if row.path:
-            found.files.append(_file(path, row.path))
-        else:
-            found.left_out.append(LeftOut(f"{path}:{number}", "has no path"))
-    return found
+    return Found.of(entries(path))
+
+
+def entries(path: Path) -> Iterator[Entry]:
+    """List the images in a table with a column of paths, or in a text with a path on each line."""
+    for number, text in _lines(path) if path.suffix.lower() == PLAIN else _paths(path):
+        if text:
+            yield named_file(path, text)
+        elif path.suffix.lower() != PLAIN:
+            yield LeftOut(f"{path}:{number}", "has no path")
+
+
+def _paths(path: Path) -> Iterator[tuple[int, str | None]]:
+    return ((number, row.path) for number, row in _rows(path, "path"))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with _opened(path) as file:
+        for rows in _some(((number, line.strip()) for number, line in enumerate(file, 1)), path):
+            yield from rows
 
 
 def _take(found: Found, path: Path, number: int, row: Columns, seen: dict[str, str]) -> None:
@@ -79,7 +97,7 @@ def _take(found: Found, path: Path, number: int, row: Columns, seen: dict[str, s
     if not text or not label:
         found.left_out.append(LeftOut(f"{path}:{number}", f"has no {'label' if text else 'path'}"))
         return
-    file = _file(path, text)
+    file = named_file(path, text)
     before = seen.get(file.name)
     if before is None:
         seen[file.name] = label
@@ -90,8 +108,10 @@ def _take(found: Found, path: Path, number: int, row: Columns, seen: dict[str, s
         raise DataError(f"{path}:{number}: {text} is listed as {label!r}, before as {before!r}; choose one")
 
 
-def _file(table: Path, text: str) -> ImageFile:
-    """Return the file that a cell names, relative to the table's folder; backslashes are Windows' slashes."""
+def named_file(table: Path, text: str) -> ImageFile:
+    """Give the file that a cell names, relative to the table's folder; backslashes are Windows' slashes."""
+    if "://" in text:
+        return remote.named_file(text)
     place = table.parent / text
     if "\\" in text and not place.exists():
         place = table.parent / text.replace("\\", "/")
@@ -100,32 +120,42 @@ def _file(table: Path, text: str) -> ImageFile:
 
 def _rows(path: Path, *required: str) -> Iterator[tuple[int, Columns]]:
     """Give what each row has in the columns of paths, labels and parts, with the number of its line."""
-    text = _text(path).lstrip("\r\n")
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=_delimiter(text.split("\n", 1)[0]), strict=True
-    )
-    with decoding(path, "cannot be read as CSV", "save it again"):
-        names = next(reader, [])
+    with _opened(path) as file:
+        first = next(_some((line for line in file if line.strip("\r\n")), path, 1), [""])
+        reader = csv.reader(chain(first, file), delimiter=_delimiter(first[0]), strict=True)
+        names = next(_some(reader, path, 1), [[]])[0]
         columns = columns_of(names)
         for name in required:
             if getattr(columns, name) is None:
                 raise DataError(f"{path} has no column of {name}s, only {names}; {_ADVICE}")
-        rows = [(reader.line_num, row) for row in reader if row]
-    places = [None if name is None else names.index(name) for name in columns]
-    for number, row in rows:
-        yield number, Columns(*(None if place is None else _cell(row, place) for place in places))
+        places = [None if name is None else names.index(name) for name in columns]
+        for rows in _some(((reader.line_num, row) for row in reader if row), path):
+            for number, row in rows:
+                yield number, Columns(*(None if place is None else _cell(row, place) for place in places))
+
+
+def _opened(path: Path) -> IO[str]:
+    with decoding(path, "cannot be read", "save it again as CSV"):
+        return path.open(encoding="utf-8-sig", newline="")
+
+
+def _some(items: Iterator[Value], path: Path, count: int = 4096) -> Iterator[list[Value]]:
+    """Give what is read of a file, some at a time; a fault in it is called by the file's name."""
+    while True:
+        with decoding(path, "cannot be read as CSV", "save it again"):
+            try:
+                some = list(islice(items, count))
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{path} is not in UTF-8 ({error.reason}); save it as CSV in UTF-8"
+                ) from error
+        if not some:
+            return
+        yield some
 
 
 def _cell(row: Sequence[str], place: int) -> str:
     return row[place].strip() if place < len(row) else ""
-
-
-def _text(path: Path) -> str:
-    content = read_bounded(path, "cannot be read", "save it again as CSV")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not in UTF-8 ({error.reason}); save it as CSV in UTF-8") from error
 
 
 def _delimiter(line: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -19,12 +19,15 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
+from shels import runtime
 from shels.data import images
-from shels.data.finding import Found, ImageFile, LeftOut
+from shels.data.decoding import QUIET
+from shels.data.finding import Entry, Found, ImageFile, LeftOut
 from shels.data.images import Header
 from shels.data.samples import Label
 from shels.errors import DataError, MissingExtraError
 
+Item = TypeVar("Item")
 Value = TypeVar("Value")
 Fault: TypeAlias = DataError | MissingExtraError
 
@@ -192,25 +195,50 @@ def typical_side(files: Sequence[ImageFile | Path | str]) -> int:
 def outcomes(
     files: Sequence[ImageFile], work: Callable[[ImageFile], Value]
 ) -> Iterator[tuple[ImageFile, Value | Fault]]:
-    """Do the same to each file, several at a time, and give what came of it, in order; few lie in memory.
+    """Do the same to each file, several at a time, and give what came of it, in order; few lie in memory."""
+    threads = threads_to_read(len(files))
+    with closing(
+        runtime.in_order(files, lambda file: _attempt(work, file), threads, ahead=4 * threads)
+    ) as done:
+        yield from zip(files, done, strict=True)
 
-    Threads serve, as Pillow lets others run while it decodes.
+
+def threads_to_read(most: int = _MOST_THREADS) -> int:
+    """Return how many threads decode files here; 0 where one after the other is as good."""
+    threads = min(_MOST_THREADS, _cpus(), most)
+    return threads if threads > 1 else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """Images of a list, decoded: those of one form together.
+
+    stacks: images of one size and kind (n, channels, height, width), with their places in the list. names:
+    of all. reasons: why there is none at a place.
     """
-    threads = min(_MOST_THREADS, _cpus(), len(files))
-    if threads < 2:
-        yield from ((file, _attempt(work, file)) for file in files)
-        return
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="reading")
-    try:
-        rest = iter(files)
-        submitted = ((file, pool.submit(copy_context().run, _attempt, work, file)) for file in rest)
-        waiting = deque(islice(submitted, 4 * threads))
-        while waiting:
-            file, future = waiting.popleft()
-            yield file, future.result()
-            waiting.extend(islice(submitted, 1))
-    finally:
-        pool.shutdown(cancel_futures=True)
+
+    names: list[str]
+    stacks: list[tuple[list[int], Tensor]]
+    reasons: dict[int, str]
+
+
+def decoded(entries: Iterable[Entry], size: int | None, channels: str | None) -> Decoded:
+    """Decode images, one after the other, as `read_groups` does; what cannot be read has a reason."""
+    form = _Form(channels or "rgb", size)
+    names, reasons = list[str](), dict[int, str]()
+    stacks: dict[Any, tuple[list[int], list[Tensor]]] = {}
+    with QUIET:
+        for place, entry in enumerate(entries):
+            names.append(entry.name)
+            found = entry if isinstance(entry, LeftOut) else _attempt(partial(_pixels, form=form), entry)
+            if isinstance(found, Tensor):
+                places, pixels = stacks.setdefault((found.shape, found.dtype), ([], []))
+                places.append(place)
+                pixels.append(found)
+            else:
+                fault = found if isinstance(found, LeftOut) else LeftOut.because(entry.name, found)
+                reasons[place] = fault.reason
+    return Decoded(names, [(places, torch.stack(pixels)) for places, pixels in stacks.values()], reasons)
 
 
 class _LeavingOut:
@@ -285,6 +313,8 @@ def _header(file: ImageFile) -> Header:
 
 
 def _pixels(file: ImageFile, form: _Form) -> Tensor:
+    if isinstance(file.place, Tensor):  # arrays keep their size, which is the preparation's matter
+        return images.with_channels(file.place[None], form.channels)[0]
     source, side = file.opened(), form.side
     if side is None and form.expected is None:
         header = images.read_header(source, file.title)

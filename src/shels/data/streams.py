@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,18 @@ from torch import Tensor
 
 from shels import runtime
 from shels.config.checks import whole
-from shels.data import finding, images, own
+from shels.data import finding, images, listing, own, parquet, path_lists, reading
 from shels.data.arrays import images_or_vectors, label_list
 from shels.data.decoding import kind_of
+from shels.data.finding import Entry, Found
 from shels.data.samples import Label, Samples, check_inputs
 from shels.data.splits import ClassSplit
 from shels.errors import DataError, MissingDataError, SettingsError
 
+_A_STREAM = (
+    "a stream is a directory of batches, an .npz file with x and optional y, or a list of images: a folder "
+    "of images alone, .zip, .csv, .txt or .parquet"
+)
 PHASES = ("known", "novel", "")
 
 
@@ -128,13 +134,16 @@ def read_stream(
     """Return the batches of a stream on disk, one read at a time, in an order that stays the same.
 
     path: a directory whose entries are batches, in name order (2 before 10): an .npz file with x and, where
-    known, y; or a folder of images, or of class folders, which then name the labels. Or one .npz file, cut
-    into batches of `batch_size`; it is unpacked whole, so a stream larger than memory is for a directory.
+    known, y; or a folder of images, or of class folders, which then name the labels. Or a list of images that
+    is cut into batches of `batch_size`: a folder of nothing but images, a .zip, .csv, .txt or .parquet file.
+    Or one .npz file, cut so too; it is unpacked whole.
     size, channels: what images are brought to, as in `reading.read_files`; arrays keep their size.
     """
     path = Path(path)
     images.check_form(size, channels)
     whole().checked("batch_size", batch_size)
+    if _is_list(path):
+        return _read_list(path, size, channels, batch_size)
     if kind_of(path) == "folder":
         entries = _entries(path)
         return (
@@ -144,9 +153,7 @@ def read_stream(
     if not kind_of(path):
         raise MissingDataError(f"there is no stream {path}; give a directory of batches or an .npz file")
     if not _is_npz(path):
-        raise DataError(
-            f"{path} is no stream; a stream is a directory of batches or an .npz file with x and optional y"
-        )
+        raise DataError(f"{path} is no stream; {_A_STREAM}")
     return _read_npz(path, channels, batch_size)
 
 
@@ -223,6 +230,35 @@ def _read_folder(folder: Path, size: int | None, channels: str | None) -> Stream
             f"{folder} holds images beside folders of images; put all of them in class folders, or none"
         )
     return StreamBatch(folder.name, inputs, tuple(below) or None)
+
+
+def _is_list(path: Path) -> bool:
+    """Tell a list of images that is to be cut into batches from a directory of batches."""
+    if path.suffix.lower() in (".zip", parquet.SUFFIX, *path_lists.SUFFIXES, path_lists.PLAIN):
+        return bool(kind_of(path))
+    if kind_of(path) != "folder":
+        return False
+    inside = [entry for entry in path.iterdir() if not finding.hidden(entry.name)]
+    return bool(inside) and all(finding.is_image(entry.name) and not entry.is_dir() for entry in inside)
+
+
+def _read_list(path: Path, size: int | None, channels: str | None, batch_size: int) -> Iterator[StreamBatch]:
+    """Return so many images at a time as a batch, named by their places in the list."""
+    entries = listing.entries_of(str(path))
+    first = list(islice(entries, 1))
+    if not first:
+        raise DataError(f"{path} is no stream; {_A_STREAM}, and this lists no image")
+    return _cut(path.name, chain(first, entries), size, channels, batch_size)
+
+
+def _cut(
+    name: str, entries: Iterator[Entry], size: int | None, channels: str | None, batch_size: int
+) -> Iterator[StreamBatch]:
+    start = 0
+    while some := list(islice(entries, batch_size)):
+        inputs = reading.read_files(Found.of(some), size, channels).inputs
+        yield StreamBatch(f"{name}#{start:04d}-{start + len(some) - 1:04d}", inputs)
+        start += len(some)
 
 
 def _read_npz(path: Path, channels: str | None, batch_size: int | None = None) -> Iterator[StreamBatch]:

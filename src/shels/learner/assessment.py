@@ -69,14 +69,15 @@ def file_verdicts(learner: Learner, paths: Sequence[Path]) -> list[FileVerdict]:
     out: list[FileVerdict] = []
     for group in input_groups(paths, learner.preparation):
         if group.names:
-            out += _verdicts(learner, group.inputs, group.names)
+            out += verdicts_on(learner, group.inputs, group.names)
         out += [FileVerdict(each.name, UNREADABLE, reason=each.reason) for each in group.left_out]
     if all(each.novel is None for each in out):
         raise DataError(f"{out[0].source} {out[0].reason}")
     return out
 
 
-def _verdicts(learner: Learner, inputs: Tensor, names: Sequence[str]) -> Iterator[FileVerdict]:
+def verdicts_on(learner: Learner, inputs: Tensor, names: Sequence[str]) -> Iterator[FileVerdict]:
+    """Decide on inputs in memory, each called by a name."""
     found = learner.judge(inputs)
     columns = (found.predicted, found.score, found.threshold, found.p_value, found.novel)
     rows = zip(names, *(each.tolist() for each in columns), strict=True)

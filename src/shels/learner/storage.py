@@ -106,6 +106,14 @@ def load(directory: Path, device: torch.device, own: nn.Module | None = None) ->
         raise ModelFileError(f"{directory / 'model.json'} does not describe a model: {first}") from error
 
 
+def identity(directory: Path) -> str:
+    """Return what tells a saved model from others: the checksum of its document, which has its files' own.
+
+    Of a home it is that of the current version.
+    """
+    return str(_read_document(resolve(directory))["checksum"])
+
+
 def _fields(
     document: Document,
     parts: dict[str, dict[str, Tensor]],
