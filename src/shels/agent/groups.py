@@ -105,6 +105,12 @@ class Groups:
             self, found=(*others, replace(rest, fixed=True), new), last=max(self.last, _number(new.id))
         )
 
+    def made(self, numbers: Sequence[int], name: str = "") -> Groups:
+        """Make a group of images that are in none, or in others."""
+        new = Group(name or f"g{self.last + 1}", tuple(numbers), fixed=True)
+        rest = self.without(numbers)
+        return replace(rest, found=(*rest.found, new), last=max(self.last, _number(new.id)))
+
     def merged(self, group: str, into: str) -> Groups:
         """Put the images of a group into another."""
         if group == into:
@@ -114,18 +120,27 @@ class Groups:
         others = tuple(each for each in self.found if each.id not in (group, into))
         return replace(self, found=(*others, joined))
 
+    def restored(self, group: str, numbers: Sequence[int]) -> Groups:
+        """Put images back into a group, or into a new one of that id."""
+        found = {each.id: each for each in self.without(numbers).found}
+        there = found.get(group, Group(group, ()))
+        found[group] = replace(there, members=tuple(sorted({*there.members, *numbers})))
+        return replace(self, found=tuple(found.values()))
+
     def after(self, changes: Iterable[Change]) -> Groups:
         """Follow changes of the log that were made after these groups were written down."""
         now = self
         for change in changes:
-            line = change.facts
+            group, to = str(change.facts.get("group")), str(change.facts.get("to"))
             here = {each.id for each in now.found}
-            if change.counts and change.kind == events.GROUP_SPLIT and line["group"] in here:
-                now = now.divided(line["group"], change.members, line["to"])
-            elif (
-                change.counts and change.kind == events.GROUPS_MERGED and {line["group"], line["to"]} <= here
-            ):
-                now = now.merged(line["group"], line["to"])
+            divides = change.counts and change.kind == events.GROUP_SPLIT
+            joins = change.counts and change.kind == events.GROUPS_MERGED
+            if divides and group == REST:
+                now = now.made(change.members, to)
+            elif divides and group in here and not set(now.of(group).members) <= set(change.members):
+                now = now.divided(group, change.members, to)
+            elif joins and {group, to} <= here:
+                now = now.merged(group, to)
         return now
 
 

@@ -26,7 +26,7 @@ from shels.agent.versioned import VersionedLearner, halves_of
 from shels.data.splits import known_class, match_class, new_class
 from shels.detection.calibration import Verdicts
 from shels.detection.protocol import rows_of
-from shels.errors import DataError, SettingsError
+from shels.errors import DataError, ModelFileError, SettingsError
 from shels.learner.rule import held_out_false_alarms
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Workbench:
         self.said: dict[int, Said] = {}
         self._refresh()
         groups, log = read_groups(home)
-        self.groups = groups.after(each for each in self.changes if each.id > log)
+        self.groups = groups.after(each for each in self.changes if each.id > log).without(self.said)
         self._window: deque[bool] = deque(maxlen=WINDOW)
         self._recall_window()
         self._alarmed = self.recent().alarm
@@ -111,6 +111,7 @@ class Workbench:
 
     def observe(
         self,
+        learner: Learner,
         inputs: Tensor,
         features: Views,
         verdicts: Verdicts,
@@ -118,7 +119,7 @@ class Workbench:
         key: str | None = None,
         by: str = "stream",
     ) -> Observed:
-        """Count samples that were judged, and keep those called novel; on disk when this returns.
+        """Count samples that a learner judged, and keep those called novel; on disk when this returns.
 
         key: the same one is never counted twice; other samples under it are refused.
         """
@@ -128,20 +129,30 @@ class Workbench:
             if before is not None:
                 return before
             novel = verdicts.novel.cpu()
-            kept = iter(self.inbox.add(inputs[novel], rows_of(features, novel), self.learner))
-            numbers = tuple(next(kept) if each else None for each in novel.tolist())
-            self._window.extend(novel.tolist())
-            place = self._record_observed(novel, numbers, {"key": key, "digest": digest, "by": by})
-        return Observed(place, len(novel), int(novel.sum()), numbers)
+            added = self.inbox.add(inputs[novel], rows_of(features, novel), learner)
+            window = deque([*self._window, *novel.tolist()], maxlen=WINDOW)
+            try:
+                facts = {"key": key, "digest": digest, "by": by}
+                place = self._record_observed(novel, ranges(added), self._recent(window), facts)
+            except ModelFileError:
+                self.inbox.forget_after(self.inbox.last - len(added))
+                raise
+            self._window = window
+        kept = iter(added)
+        numbers = tuple(next(kept) if each else None for each in novel.tolist())
+        return Observed(place, len(novel), len(added), numbers)
 
     def recent(self) -> Recent:
         """Tell how much of the last samples was called novel."""
-        size = len(self._window)
+        return self._recent(self._window)
+
+    def _recent(self, window: deque[bool]) -> Recent:
+        size = len(window)
         if not size:
             return Recent(0, 0.0, 1.0)
         judged = int(self.learner.report["held_out_samples"])
         count = _alarm_count(self.settings.alarm, size, false_alarms(self.learner), judged)
-        return Recent(size, sum(self._window) / size, count / size)
+        return Recent(size, sum(window) / size, count / size)
 
     def _before(self, key: str, digest: str) -> Observed | None:
         self.index.catch_up()
@@ -154,12 +165,11 @@ class Workbench:
         kept = numbers_of(line.get("members", ""))
         return Observed(place, line["size"], line["novel"], tuple(kept), repeated=True)
 
-    def _record_observed(self, novel: Tensor, numbers: tuple[int | None, ...], more: dict[str, Any]) -> int:
-        recent = self.recent()
+    def _record_observed(self, novel: Tensor, members: str, recent: Recent, more: dict[str, Any]) -> int:
         facts: dict[str, Any] = {"size": len(novel), "novel": int(novel.sum())}
         facts |= {"share": float(novel.double().mean())}
         facts |= {"threshold": recent.threshold, "alarm": recent.alarm, "window": recent.share}
-        facts["members"] = ranges(each for each in numbers if each is not None)
+        facts["members"] = members
         facts |= {name: value for name, value in more.items() if value is not None}
         place = self.home.record({"kind": events.OBSERVED, "batch": "", **facts})
         if recent.alarm and not self._alarmed:
@@ -217,11 +227,11 @@ class Workbench:
 
     def split_group(self, group: str, by: str, apart: Sequence[int] | None = None) -> Change:
         """Divide a group in two: the chosen images and the rest; without a choice, where it divides best."""
-        members = self.members(group)
         if apart is None:
-            apart = self._one_half(group, members)
+            apart = self._one_half(group, self.members(group))
         with self.model.writing:
-            after = self.groups.divided(group, apart)
+            chosen = self.members(group, apart)
+            after = self.groups.made(chosen) if group == REST else self.groups.divided(group, chosen)
             facts = {"group": group, "to": after.found[-1].id, "members": ranges(apart), "images": len(apart)}
             return self._say(events.GROUP_SPLIT, facts | {"by": by}, after)
 
@@ -354,7 +364,16 @@ class Workbench:
             self.model.rollback(found.before, by, undoes=found.id)
         else:
             self._opposite(found, by)
+        return self._restored(found)
+
+    def _restored(self, undone: Change) -> Change:
+        """Follow the log, and put images that wait again into the group in which they were."""
         self._refresh()
+        group = undone.facts.get("group", REST)
+        with self.model.writing:
+            back = [each for each in undone.members if each in self.inbox and each not in self.said]
+            if back and group != REST:
+                self._set_groups(self.groups.restored(group, back), 0)
         return self.changes[-1]
 
     def _say_undone(self, change: Change, by: str) -> Change:
@@ -366,7 +385,8 @@ class Workbench:
             if change.kind == events.GROUPS_MERGED and change.facts["to"] in ids:
                 back = sorted(set(change.members) & set(groups.of(change.facts["to"]).members))
                 groups = groups.divided(change.facts["to"], back, change.facts["group"])
-            return self._say(events.UNDONE, {"undoes": change.id, "by": by}, groups)
+            self._say(events.UNDONE, {"undoes": change.id, "by": by}, groups)
+        return self._restored(change) if change.kind == events.DISMISSED else self.changes[-1]
 
     def _opposite(self, change: Change, by: str) -> None:
         """Undo a change that others were built on, where it has an opposite."""

@@ -1,65 +1,89 @@
-"""The HTTP face of a service: routes, answers and refusals. `create_app` makes it of a `Service`."""
+"""The HTTP face of a service: `create_app` makes an ASGI application of a `Service`."""
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import Future
-from dataclasses import asdict
-from typing import Any
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
 
 from shels._version import __version__
-from shels.service import pictures, views
+from shels.service import following, judging, people, reference
+from shels.service.access import Access, Caller, requires
+from shels.service.batching import Batcher
+from shels.service.guard import Guard
+from shels.service.limits import Limits
+from shels.service.measuring import Measures
 from shels.service.owner import Service
+from shels.service.problems import Problem, add_handlers, answers
 
-_QUICK = 2.0
-"""Seconds that a request waits for its change; what takes longer is answered by its job."""
-
-
-def service_of(request: Request) -> Service:
-    """Give the service behind a request."""
-    found: Service = request.app.state.service
-    return found
+router = APIRouter(tags=["the service"])
+_TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Figures."}
+}
 
 
-def who(request: Request) -> str:
-    """Give the name of whoever asks, for the history."""
-    return str(getattr(request.state, "who", "person"))
+@router.get("/metrics", responses=_TEXT | answers(401, 403), response_class=Response)
+def metrics(request: Request, caller: Annotated[Caller, Depends(requires("judge"))]) -> Response:
+    """Give figures for Prometheus."""
+    del caller
+    state = request.app.state
+    return Response(state.measures.page(state.service, state.batcher), media_type="text/plain; version=0.0.4")
 
 
-async def answered(request: Request, job: tuple[int, Future[views.Done]]) -> Response:
-    """Wait for a change for a moment: 200 with what it did, or 202 with the job to look at."""
-    from fastapi.responses import JSONResponse  # noqa: PLC0415
-
-    number, future = job
-    try:
-        done = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), _QUICK)
-    except TimeoutError:
-        view = service_of(request).jobs.view(number)
-        return JSONResponse(asdict(view), 202, {"Location": f"/jobs/{number}"})
-    return JSONResponse(asdict(done))
+@router.get("/docs", include_in_schema=False)
+def docs(request: Request) -> Response:
+    """Show the reference."""
+    return Response(reference.page(request.app.openapi()), media_type="text/html")
 
 
-def create_app(service: Service) -> FastAPI:
-    """Make the application that serves a home."""
-    app = FastAPI(title="shels", version=__version__, docs_url=None, redoc_url=None)
-    app.state.service = service
+@router.get("/docs.css", include_in_schema=False)
+def docs_style() -> Response:
+    """Give the style of the reference."""
+    return Response(reference.CSS, media_type="text/css", headers={"Cache-Control": "max-age=3600"})
 
-    @app.get("/live")
-    def live(request: Request, most: int = 60) -> Any:
-        return asdict(service_of(request).live(most))
 
-    @app.get("/live/{number}.png")
-    def live_image(request: Request, number: int) -> Response:
-        return Response(pictures.png(service_of(request).sample_image(number)), media_type="image/png")
+def create_app(
+    service: Service, access: Access | None = None, limits: Limits | None = None, name: str | None = None
+) -> FastAPI:
+    """Make the application that serves a home. access: who may do what; by default everybody all.
 
-    @app.get("/images/{number}.png")
-    def image(request: Request, number: int) -> Response:
-        return Response(pictures.png(service_of(request).image(number)), media_type="image/png")
+    name: what clients of the Open Inference Protocol call the model; by default as its directory.
+    """
 
-    @app.get("/groups")
-    def groups(request: Request) -> Any:
-        return [asdict(each) for each in service_of(request).groups()]
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        app.state.closing.set()
+        app.state.batcher.close()
 
+    app = FastAPI(title="shels", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    state = app.state
+    state.service, state.access, state.limits = service, access or Access(), limits or Limits()
+    state.name = name or service.bench.home.directory.resolve().name
+    state.batcher, state.measures = Batcher(service, state.limits.judging), Measures()
+    state.observing = state.listeners = 0
+    state.closing = threading.Event()
+    for each in (judging.router, people.router, following.router, judging.v2, router):
+        app.include_router(each)
+    add_handlers(app)
+    app.add_middleware(Guard, access=state.access, limits=state.limits, measures=state.measures)
+    app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
     return app
+
+
+def _schema(app: FastAPI) -> dict[str, Any]:
+    """Describe the application, refusals as problem documents, tokens as they are sent."""
+    if not app.openapi_schema:
+        schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        parts = schema.setdefault("components", {})
+        for unused in ("HTTPValidationError", "ValidationError"):
+            parts.get("schemas", {}).pop(unused, None)
+        parts.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+        parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        schema["security"] = [{"token": []}, {}]
+        app.openapi_schema = schema
+    return app.openapi_schema

@@ -68,6 +68,11 @@ class Jobs:
         self._thread.join()
 
     @property
+    def alive(self) -> bool:
+        """Whether changes can be made."""
+        return self._thread.is_alive()
+
+    @property
     def waiting(self) -> int:
         """How many changes wait or are under way."""
         return sum(job.state in ("waiting", "running") for job in list(self._jobs.values()))

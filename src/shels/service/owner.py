@@ -5,6 +5,7 @@ Nothing here knows of HTTP. Whatever a page or a client may want to see or do is
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -29,13 +30,14 @@ from shels.agent.workbench import Outcome, Workbench
 from shels.data.samples import Samples
 from shels.data.splits import known_class
 from shels.detection.calibration import Verdicts
-from shels.errors import DataError
+from shels.errors import DataError, ModelFileError
 from shels.learner.learner import Learner
 from shels.learner.rule import held_out_false_alarms, promised_share
 from shels.service import views
 from shels.service.jobs import Jobs
 from shels.training import Progress
 
+_LOG = logging.getLogger("shels.service")
 _EXAMPLES = 24
 """Pictures that are kept of each class, the latest that were accepted."""
 _STRIP = 200
@@ -61,7 +63,8 @@ class Snapshot:
 
     def said(self, verdicts: Verdicts) -> list[views.Judged]:
         """Say verdicts in plain values."""
-        columns = (verdicts.predicted, verdicts.novel, verdicts.score, verdicts.threshold, verdicts.p_value)
+        score = verdicts.score.nan_to_num()  # JSON has no infinity
+        columns = (verdicts.predicted, verdicts.novel, score, verdicts.threshold, verdicts.p_value)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         names = self.names
         return [
@@ -81,6 +84,7 @@ class Service:
         self._strip: deque[tuple[views.Sample, Tensor]] = deque(maxlen=_STRIP)
         self._examples: dict[str, deque[tuple[int, Tensor]]] = {}
         self._accepted: Counter[str] = Counter()
+        self._versions: dict[int, Snapshot] = {}
         self._lock = Lock()
         self._last_sample = 0
         self._stale = True
@@ -109,7 +113,7 @@ class Service:
         now = self.snapshot
         features = now.learner.views(inputs)
         verdicts = now.learner.judge_features(features)
-        seen = self.bench.observe(inputs, features, verdicts, key=key, by=by)
+        seen = self.bench.observe(now.learner, inputs, features, verdicts, key=key, by=by)
         judged, recent = now.said(verdicts), self.bench.recent()
         if not seen.repeated:
             self._show(inputs, judged, seen.numbers)
@@ -132,6 +136,19 @@ class Service:
                     self._accepted[each.predicted] += 1
                     examples = self._examples.setdefault(each.predicted, deque(maxlen=_EXAMPLES))
                     examples.append((self._last_sample, image))
+
+    def version(self, number: int) -> Snapshot:
+        """Give an earlier version to judge by; the last few that were asked for are kept."""
+        with self._lock:
+            found = self._versions.pop(number, None)
+        if found is None:
+            learner = self.bench.home.load(str(self.learner.device), number)
+            found = Snapshot(learner, number, tuple(map(str, learner.classes)))
+        with self._lock:
+            self._versions[number] = found
+            while len(self._versions) > 4:
+                self._versions.pop(next(iter(self._versions)))
+        return found
 
     # Views ------------------------------------------------------------------------------------------------
 
@@ -439,7 +456,11 @@ class Service:
         if not self._stale or began < self._next_grouping:
             return
         self._stale = False
-        self.bench.regroup()
+        try:
+            self.bench.regroup()
+        except ModelFileError as error:  # the disk is full: what waits is grouped when there is room again
+            _LOG.warning("groups cannot be written: %s", error)
+            self._stale = True
         self._next_grouping = time.monotonic() + max(0.5, 4 * (time.monotonic() - began))
 
 
