@@ -30,7 +30,7 @@ _PNG: dict[int | str, dict[str, Any]] = {200: {"content": {"image/png": {}}, "de
 MayAnnotate = Annotated[Caller, Depends(requires("annotate"))]
 MayAdminister = Annotated[Caller, Depends(requires("admin"))]
 Number = Annotated[int, Path(ge=0, le=2**53)]
-Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f\ud800-\udfff]*$")]
+Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Job = tuple[int, Future[views.Done]]
 
 
