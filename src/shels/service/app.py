@@ -18,6 +18,7 @@ from shels.service.guard import Guard
 from shels.service.limits import Limits
 from shels.service.measuring import Measures
 from shels.service.owner import Service
+from shels.service.page import PAGES
 from shels.service.problems import Problem, add_handlers, answers
 
 router = APIRouter(tags=["the service"])
@@ -67,7 +68,7 @@ def create_app(
     state.batcher, state.measures = Batcher(service, state.limits.judging), Measures()
     state.observing = state.listeners = 0
     state.closing = threading.Event()
-    for each in (judging.router, people.router, following.router, judging.v2, router):
+    for each in (judging.router, people.router, following.router, judging.v2, router, *PAGES):
         app.include_router(each)
     add_handlers(app)
     app.add_middleware(Guard, access=state.access, limits=state.limits, measures=state.measures)
