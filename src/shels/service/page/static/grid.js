@@ -1,5 +1,4 @@
 // Pictures in a grid: click, shift-click, arrow keys; one tab stop for each group; a selection outlives a reload.
-"use strict";
 
 const boxesOf = (form) => [...form.querySelectorAll(".tile input")];
 const formOf = (element) => element.closest?.("form[data-group]");

@@ -1,5 +1,4 @@
 // Beside htmx: the stream of events, messages, times in the reader's zone, who signs. No library, no build step.
-"use strict";
 
 // One stream for each page, let go of while the page is hidden: browsers hold only six to a server.
 class Stream extends EventTarget {
