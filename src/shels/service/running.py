@@ -75,9 +75,15 @@ def require_packages() -> None:
 def _bound(address: Address) -> socket.socket:
     """Listen at an address, so that whoever asks from now on is answered."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    # told to be TCP, or asyncio would leave Nagle's algorithm on, and every answer would wait 40 ms
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((address.host.strip("[]"), address.port), family=family, backlog=512)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((address.host.strip("[]"), address.port))
+        listening.listen(512)
     except OSError as error:
+        listening.close()
         raise SettingsError(
             f"cannot listen at {address.host} port {address.port} ({error.strerror}); choose another --port"
         ) from error
+    return listening
