@@ -188,7 +188,7 @@ def _npy_head(content: bytes) -> tuple[int, dict[str, Any]]:
 @lru_cache(maxsize=256)
 def _literal(text: bytes) -> dict[str, Any]:
     """Read a literal, which is never run."""
-    head = ast.literal_eval(text.decode("latin1"))
+    head: dict[str, Any] = ast.literal_eval(text.decode("latin1"))
     whole = isinstance(head, dict) and set(head) == {"descr", "fortran_order", "shape"}
     if not whole or not isinstance(head["descr"], str) or not all(_is_size(each) for each in head["shape"]):
         raise ValueError("its head is not one of an array of numbers")
