@@ -483,18 +483,20 @@ class Service:
 
 
 @contextmanager
-def opened(directory: Path, device: str = "auto", **settings: Any) -> Iterator[Service]:
+def opened(directory: Path, device: str = "auto", *, apart: bool = True) -> Iterator[Service]:
     """Open a home to serve it; another process that uses the same one is kept out meanwhile.
 
-    A plain model becomes a home, as by `shels run`.
+    A plain model becomes a home, as by `shels run`. apart: whether novel images are told apart in a process
+    of its own.
     """
     home = Home(directory)
     with ExitStack() as stack:
         stack.enter_context(home.lock())
         grouper = Grouper()
-        service = Service(Workbench(home, device, separating=grouper, **settings))
-        grouper.start()
-        stack.callback(grouper.close)
+        service = Service(Workbench(home, device, separating=grouper))
+        if apart:
+            grouper.start()
+            stack.callback(grouper.close)
         service.start()
         stack.callback(service.close)
         yield service
