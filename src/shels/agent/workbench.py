@@ -167,7 +167,6 @@ class Workbench:
         return Recent(size, sum(window) / size, count / size)
 
     def _before(self, key: str, digest: str) -> Observed | None:
-        self.index.catch_up()
         found = self.index.by_key(key)
         if found is None:
             return None
@@ -441,7 +440,6 @@ class Workbench:
 
     def _refresh(self) -> None:
         """Follow the log."""
-        self.index.catch_up()
         self.changes = changes_of(self.index.changes(), self.home.version)
         self.said = said_of_images(self.changes)
 
