@@ -46,6 +46,11 @@ class Groups:
     last: int = 0
     drift: str | None = None
 
+    @property
+    def fixed(self) -> set[int]:
+        """The images that are in groups which a person made."""
+        return {number for each in self.found if each.fixed for number in each.members}
+
     def of(self, group: str) -> Group:
         """Give a group by its id."""
         for each in self.found:
@@ -87,6 +92,8 @@ class Groups:
                 del old[name]
         made = []
         for place, new in enumerate(members):
+            if not new:
+                continue
             if not ids[place]:
                 last += 1
             made.append(Group(ids[place] or f"g{last}", tuple(new), float(purity[place])))

@@ -30,23 +30,25 @@ create table if not exists read (one integer primary key check (one = 1), place 
 
 
 class EventIndex:
-    """Events of a home by kind and by idempotency key; `catch_up` reads what the log has meanwhile."""
+    """Events of a home by kind and by idempotency key, as the log has them by now."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
         self._lock = threading.RLock()
+        self._place = -1  # how far the log is read
         self._database = self._opened()
-        self.catch_up()
+        self._catch_up()
 
-    def catch_up(self) -> int:
-        """Read what was added to the log, and return up to where it is read."""
-        with self._lock:
-            try:
-                return self._read_on()
-            except sqlite3.Error:  # full, read-only or damaged: what matters is in the log
-                self._database.close()
-                self._database = _connected(Path(":memory:"))
-                return self._read_on()
+    def _catch_up(self) -> None:
+        """Read what was added to the log."""
+        if self._place == self.home.log_size:
+            return
+        try:
+            self._place = self._read_on()
+        except sqlite3.Error:  # full, read-only or damaged: what matters is in the log
+            self._database.close()
+            self._database = _connected(Path(":memory:"))
+            self._place = self._read_on()
 
     def by_key(self, key: str) -> Placed | None:
         """Find the observation that came with this key."""
@@ -69,12 +71,14 @@ class EventIndex:
             "select coalesce(sum(size), 0), coalesce(sum(novel), 0) from events where kind = ? and place > ?"
         )
         with self._lock:
+            self._catch_up()
             size, novel = self._database.execute(sql, (events.OBSERVED, place)).fetchone()
         return size, novel
 
     def last_number(self) -> int:
         """Tell the highest number of an image that the log speaks of."""
         with self._lock:
+            self._catch_up()
             return int(self._database.execute("select coalesce(max(last), 0) from events").fetchone()[0])
 
     def close(self) -> None:
@@ -84,6 +88,7 @@ class EventIndex:
 
     def _rows(self, sql: str, given: tuple[Any, ...]) -> list[Placed]:
         with self._lock:
+            self._catch_up()
             return [(place, json.loads(line)) for place, line in self._database.execute(sql, given)]
 
     def _opened(self) -> sqlite3.Connection:

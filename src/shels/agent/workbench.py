@@ -21,7 +21,8 @@ from shels.agent.groups import REST, Groups, read_groups, write_groups
 from shels.agent.history import Change, Said, changes_of, said_of_images
 from shels.agent.inbox import Inbox, numbers_of, ranges
 from shels.agent.index import EventIndex
-from shels.agent.observation import AgentSettings, false_alarms, propose
+from shels.agent.observation import AgentSettings, ProposalSettings, Separating, false_alarms, propose
+from shels.agent.separation import SeparationSettings, separate
 from shels.agent.versioned import VersionedLearner, halves_of
 from shels.data.splits import known_class, match_class, new_class
 from shels.detection.calibration import Verdicts
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from shels.model.networks import Views
     from shels.training import Progress
 
+FOR_PEOPLE = AgentSettings(
+    proposals=ProposalSettings(separation=SeparationSettings(least_gap=4.2, most_between=0.3))
+)
+"""How novel images are grouped for a person: a class in two groups is named twice, two in one must be cut."""
 WINDOW = 200
 """Over how many of the last samples the share called novel is taken."""
 _LEAST_WINDOW = 20
@@ -84,11 +89,18 @@ class Workbench:
     Whoever opens one holds the home's lock for as long as it is in use.
     """
 
-    def __init__(self, home: Home, device: str = "auto", settings: AgentSettings | None = None) -> None:
+    def __init__(
+        self,
+        home: Home,
+        device: str = "auto",
+        settings: AgentSettings | None = None,
+        separating: Separating = separate,
+    ) -> None:
+        self._separating = separating
         home.settle()
         home.adopt()
         self.home = home
-        self.settings = settings or AgentSettings()
+        self.settings = settings or FOR_PEOPLE
         self.model = VersionedLearner(home.load(device), home)
         self.index = EventIndex(home)
         self.inbox = Inbox(self.model.buffers, self.index.last_number())
@@ -155,7 +167,6 @@ class Workbench:
         return Recent(size, sum(window) / size, count / size)
 
     def _before(self, key: str, digest: str) -> Observed | None:
-        self.index.catch_up()
         found = self.index.by_key(key)
         if found is None:
             return None
@@ -204,25 +215,29 @@ class Workbench:
         return sorted(set(chosen))
 
     def regroup(self) -> Groups:
-        """Propose groups anew for all that waits; what the model knows by now is left out of them."""
-        fixed = {number for each in self.groups.found if each.fixed for number in each.members}
+        """Propose groups anew for all that waits; what the model knows by now is left out of them.
+
+        Changes may be made meanwhile; what they say counts.
+        """
+        learner = self.learner
         with self.model.writing:
-            numbers = [each for each in self.waiting() if each not in fixed][-_MOST_GROUPED:]
-            features = self.inbox.features(numbers, self.learner) if numbers else None
+            numbers = [each for each in self.waiting() if each not in self.groups.fixed][-_MOST_GROUPED:]
+            features = self.inbox.features(numbers, learner) if numbers else None
             inputs = self.inbox.inputs(numbers)
         found: list[list[int]] = []
         purity: tuple[float, ...] = ()
         drift = None
         if features is not None:
-            rows = self.learner.judge_features(features).novel.cpu().nonzero()[:, 0]
-            proposal = propose(
-                self.learner, inputs[rows], self.settings.proposals, features=rows_of(features, rows)
-            )
+            rows = learner.judge_features(features).novel.cpu().nonzero()[:, 0]
+            own, settings, apart = rows_of(features, rows), self.settings.proposals, self._separating
+            proposal = propose(learner, inputs[rows], settings, features=own, separating=apart)
             places = [rows[proposal.groups == place].tolist() for place in range(len(proposal.purity))]
             found, purity = [[numbers[row] for row in rows] for rows in places], proposal.purity
             drift = proposal.drift.reason if proposal.drift else None
         with self.model.writing:
-            self._set_groups(self.groups.proposed(found, purity, drift).without(self.said), len(inputs))
+            gone = self.groups.fixed | self.said.keys() | {each for each in numbers if each not in self.inbox}
+            left = [[each for each in group if each not in gone] for group in found]
+            self._set_groups(self.groups.proposed(left, purity, drift), len(inputs))
         return self.groups
 
     def split_group(self, group: str, by: str, apart: Sequence[int] | None = None) -> Change:
@@ -425,7 +440,6 @@ class Workbench:
 
     def _refresh(self) -> None:
         """Follow the log."""
-        self.index.catch_up()
         self.changes = changes_of(self.index.changes(), self.home.version)
         self.said = said_of_images(self.changes)
 

@@ -28,8 +28,9 @@ def promised_share(learner: Learner) -> float | None:
 def with_accept_share(learner: Learner, share: float) -> Learner:
     """Make a learner that accepts another share of known samples, as if it had been trained so.
 
-    Where a class was calibrated on scores of its own, its threshold is the one that training with this share
-    gives. Where it has too few for the share, a warning says so, or it borrows as it does in training.
+    Thresholds are those that training with this share gives, but for a class that had too few held-out
+    samples of its own for the old share: it goes on borrowing the scores of all. Where all together are too
+    few for the new share, a warning says so.
     """
     now = learner.settings.rule
     calibration = now.calibration if isinstance(now, AcceptShare) else "held-out"

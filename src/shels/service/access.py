@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -105,10 +105,10 @@ class Access:
             raise RefusedError(403, "a page of another site sent this; use the service's own page")
 
 
-def requires(role: str) -> Callable[[Request], Caller]:
+def requires(role: str) -> Callable[[Request], Awaitable[Caller]]:
     """Make what a route depends on: that whoever asks has this role."""
 
-    def check(request: Request) -> Caller:
+    async def check(request: Request) -> Caller:  # not to be handed to a thread
         access: Access = request.app.state.access
         caller = access.of(request)
         if caller is None:

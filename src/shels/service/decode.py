@@ -13,6 +13,7 @@ import struct
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -175,17 +176,23 @@ def _is_npy(content: bytes) -> bool:
 
 
 def _npy_head(content: bytes) -> tuple[int, dict[str, Any]]:
-    """Read the head of an .npy file: where the numbers begin, and what they are (a literal, never run)."""
+    """Read the head of an .npy file: where the numbers begin, and what they are."""
     wide = content[6] >= 2
     length = struct.unpack("<I" if wide else "<H", content[8 : 12 if wide else 10])[0]
     start = (12 if wide else 10) + length
     if length > 10_000:
         raise ValueError("its head is too long")
-    head = ast.literal_eval(content[start - length : start].decode("latin1"))
+    return start, _literal(content[start - length : start])
+
+
+@lru_cache(maxsize=256)
+def _literal(text: bytes) -> dict[str, Any]:
+    """Read a literal, which is never run."""
+    head: dict[str, Any] = ast.literal_eval(text.decode("latin1"))
     whole = isinstance(head, dict) and set(head) == {"descr", "fortran_order", "shape"}
     if not whole or not isinstance(head["descr"], str) or not all(_is_size(each) for each in head["shape"]):
         raise ValueError("its head is not one of an array of numbers")
-    return start, head
+    return head
 
 
 def _is_size(value: Any) -> bool:

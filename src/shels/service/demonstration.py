@@ -20,7 +20,7 @@ from shels.learner.learner import learning
 from shels.service.owner import Service
 from shels.training import Progress
 
-_EVERY_SECONDS, _AT_ONCE, _KNOWN_FIRST = 0.5, 4, 10
+_EVERY_SECONDS, _AT_ONCE, _KNOWN_FIRST = 0.5, 8, 10
 
 
 def preparing(directory: Path, seed: int = 0, device: str = "auto") -> Generator[Progress, None, None]:

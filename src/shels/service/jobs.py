@@ -46,10 +46,9 @@ class _Job:
 
 
 class Jobs:
-    """The queue of changes. idle: called between them, and now and then while there is none."""
+    """The queue of changes."""
 
-    def __init__(self, idle: Callable[[], None]) -> None:
-        self._idle = idle
+    def __init__(self) -> None:
         self._queue: queue.Queue[_Job | None] = queue.Queue(MOST_WAITING)
         self._jobs: OrderedDict[int, _Job] = OrderedDict()
         self._last = 0
@@ -111,14 +110,7 @@ class Jobs:
         return self._jobs[number]
 
     def _run(self) -> None:
-        while True:
-            try:
-                job = self._queue.get(timeout=0.25)
-            except queue.Empty:
-                self._idle()
-                continue
-            if job is None:
-                return
+        while (job := self._queue.get()) is not None:
             self._do(job)
 
     def _do(self, job: _Job) -> None:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from shels.errors import DataError, ModelFileError
 from shels.learner.learner import Learner
 from shels.learner.rule import held_out_false_alarms, promised_share
 from shels.service import views
+from shels.service.grouping import Grouper
 from shels.service.jobs import Jobs
 from shels.training import Progress
 
@@ -80,7 +81,7 @@ class Service:
         self.bench = workbench
         self.began = datetime.now(UTC)
         self.snapshot = _snapshot(workbench)
-        self.jobs = Jobs(self._regroup)
+        self.jobs = Jobs()
         self._strip: deque[tuple[views.Sample, Tensor]] = deque(maxlen=_STRIP)
         self._examples: dict[str, deque[tuple[int, Tensor]]] = {}
         self._accepted: Counter[str] = Counter()
@@ -88,7 +89,8 @@ class Service:
         self._lock = Lock()
         self._last_sample = 0
         self._stale = True
-        self._next_grouping = 0.0
+        self._closing = Event()
+        self._grouping = Thread(target=self._group, name="grouping", daemon=True)
 
     @property
     def learner(self) -> Learner:
@@ -450,33 +452,53 @@ class Service:
         words = f"{change.words}; {1000 * seconds:.0f} ms, false alarms {before:.1%} → {after:.1%}"
         return views.Done(_change(change), round(seconds, 4), before, after, names, words)
 
-    def _regroup(self) -> None:
+    def start(self) -> None:
+        """Let changes be made, and group what is novel."""
+        self.jobs.start()
+        self._grouping.start()
+
+    def close(self) -> None:
+        """End what runs beside, and let go of the index."""
+        self._closing.set()
+        self.jobs.close()
+        self._grouping.join()
+        self.bench.index.close()
+
+    def _group(self) -> None:
         """Group what is novel anew where something came, a fifth of the time at most."""
-        began = time.monotonic()
-        if not self._stale or began < self._next_grouping:
-            return
+        pause = 0.25
+        while not self._closing.wait(pause):
+            began = time.monotonic()
+            if self._stale:
+                self._regroup()
+            pause = max(0.25, 4 * (time.monotonic() - began))
+
+    def _regroup(self) -> None:
         self._stale = False
         try:
             self.bench.regroup()
         except ModelFileError as error:  # the disk is full: what waits is grouped when there is room again
             _LOG.warning("groups cannot be written: %s", error)
             self._stale = True
-        self._next_grouping = time.monotonic() + max(0.5, 4 * (time.monotonic() - began))
 
 
 @contextmanager
-def opened(directory: Path, device: str = "auto", **settings: Any) -> Iterator[Service]:
+def opened(directory: Path, device: str = "auto", *, apart: bool = True) -> Iterator[Service]:
     """Open a home to serve it; another process that uses the same one is kept out meanwhile.
 
-    A plain model becomes a home, as by `shels run`.
+    A plain model becomes a home, as by `shels run`. apart: whether novel images are told apart in a process
+    of its own.
     """
     home = Home(directory)
     with ExitStack() as stack:
         stack.enter_context(home.lock())
-        service = Service(Workbench(home, device, **settings))
-        stack.callback(service.bench.index.close)
-        service.jobs.start()
-        stack.callback(service.jobs.close)
+        grouper = Grouper()
+        service = Service(Workbench(home, device, separating=grouper))
+        if apart:
+            grouper.start()
+            stack.callback(grouper.close)
+        service.start()
+        stack.callback(service.close)
         yield service
 
 

@@ -49,7 +49,11 @@ def serve(plan: Plan, started: Callable[[str], None]) -> None:
 
     access = access_for(plan.address.host, plan.tokens)
     sys.setswitchinterval(0.001)  # a thread that learns makes room for those that answer
-    with opened(plan.home, plan.device) as service, _bound(plan.address) as listening, plan.feed(service):
+    with (
+        opened(plan.home, plan.device) as service,
+        listening_at(plan.address) as listening,
+        plan.feed(service),
+    ):
         config = uvicorn.Config(
             create_app(service, access, plan.limits),
             log_level="warning",
@@ -65,19 +69,25 @@ def serve(plan: Plan, started: Callable[[str], None]) -> None:
 
 def require_packages() -> None:
     """Raise unless everything is installed that serving takes."""
-    for package in ("fastapi", "uvicorn", "multipart", "prometheus_client"):
+    for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
         try:
             __import__(package)
         except ImportError as error:
             raise MissingExtraError(package.replace("_", "-"), "serve", "serving") from error
 
 
-def _bound(address: Address) -> socket.socket:
+def listening_at(address: Address) -> socket.socket:
     """Listen at an address, so that whoever asks from now on is answered."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    # told to be TCP, or asyncio would leave Nagle's algorithm on, and every answer would wait 40 ms
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((address.host.strip("[]"), address.port), family=family, backlog=512)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((address.host.strip("[]"), address.port))
+        listening.listen(512)
     except OSError as error:
+        listening.close()
         raise SettingsError(
             f"cannot listen at {address.host} port {address.port} ({error.strerror}); choose another --port"
         ) from error
+    return listening
