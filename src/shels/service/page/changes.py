@@ -16,7 +16,7 @@ from shels.errors import DataError, SettingsError
 from shels.service import views
 from shels.service.access import Access, Caller
 from shels.service.jobs import CancelledError
-from shels.service.page.rendering import CHANGED, PageRoute, done_message, part
+from shels.service.page.rendering import PageRoute, done_message, part
 from shels.service.people import MayAdminister, MayAnnotate, Number, service_of
 from shels.service.problems import RefusedError
 
@@ -177,8 +177,7 @@ def _followed(request: Request, number: int) -> Response:
     if view.done is not None:
         return done_message(view.done)
     if view.state == "cancelled":
-        headers = {"HX-Trigger": CHANGED}
-        return part(request, "message.html", headers, kind="note", said=_said(view), undo=None)
+        return part(request, "message.html", kind="note", said=_said(view), undo=None)
     if view.state == "failed":
         raise CancelledError(view.error or "it failed; the log of the service says more")
     return part(request, "parts/job.html", job=view)

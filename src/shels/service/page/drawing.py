@@ -33,7 +33,7 @@ def course(moments: Sequence[Moment]) -> Course | None:
     """
     if len(moments) < 2:
         return None
-    highest = max(max(each.share, each.alarm_share if each.alarm_share < 1 else 0) for each in moments)
+    highest = max(moments[-1].alarm_share, *(each.share for each in moments))
     top = next((edge for edge in (0.1, 0.25, 0.5) if highest <= edge), 1.0)
     shares = [_y(each.share, top) for each in moments]
     lines = [_y(each.alarm_share, top) for each in moments]

@@ -28,8 +28,6 @@ VIEWS = {
     "history": ("/page/history", "History"),
     "quality": ("/page/quality", "Quality"),
 }
-CHANGED = "changed"
-"""The event by which parts of a page learn that they are out of date."""
 
 
 class PageRoute(APIRoute):
@@ -81,9 +79,9 @@ def whole(request: Request, caller: Caller, active: str, **values: Any) -> HTMLR
     return HTMLResponse(_filled(f"{active}.html", **common, **shown(service), **values))
 
 
-def part(request: Request, name: str, headers: dict[str, str] | None = None, **values: Any) -> HTMLResponse:
+def part(request: Request, name: str, **values: Any) -> HTMLResponse:
     """Make a part of a page."""
-    return HTMLResponse(_filled(name, **shown(request.app.state.service), **values), headers=headers)
+    return HTMLResponse(_filled(name, **shown(request.app.state.service), **values))
 
 
 def shown(service: Service) -> dict[str, Any]:
@@ -99,10 +97,9 @@ def shown(service: Service) -> dict[str, Any]:
 
 
 def done_message(done: views.Done) -> HTMLResponse:
-    """Say what a change did, with a way back; the parts of the page are told that they are out of date."""
+    """Say what a change did, with a way back; on seeing it the page fetches its parts again."""
     undo = done.change.id if done.change.undoable else None
-    text = _filled("message.html", kind="done", said=sentence(done), undo=undo)
-    return HTMLResponse(text, headers={"HX-Trigger": CHANGED})
+    return HTMLResponse(_filled("message.html", kind="done", said=sentence(done), undo=undo))
 
 
 def sentence(done: views.Done) -> str:

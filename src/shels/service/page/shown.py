@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -40,7 +41,10 @@ def live_part(request: Request, caller: MayAnnotate) -> HTMLResponse:
 def waiting(request: Request, caller: MayAnnotate) -> Response:
     """Count the images that nobody has named."""
     del caller
-    return part(request, "parts/waiting.html", waiting=len(service_of(request).bench.waiting()))
+    service = service_of(request)
+    return part(
+        request, "parts/badge.html", waiting=len(service.bench.waiting()), version=service.snapshot.version
+    )
 
 
 @router.get("/page/new")
@@ -115,6 +119,8 @@ def history(
 def quality(request: Request, caller: MayAnnotate) -> HTMLResponse:
     """Show how well it does, by what people said."""
     found = service_of(request).quality(_MOMENTS * 3)
+    if not (found.confirmed_novel or found.false_alarms or found.rubbish):  # then nothing was seen either
+        found = replace(found, rule=replace(found.rule, seen=None))
     return whole(
         request,
         caller,

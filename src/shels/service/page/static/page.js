@@ -1,11 +1,14 @@
 // Beside htmx: the stream of events, messages, times in the reader's zone, who signs. No library, no build step.
 
 // One stream for each page, let go of while the page is hidden: browsers hold only six to a server.
+// "observed.3000" is the event "observed" at most every 3000 ms, the last one never lost (htmx's own throttle
+// drops it, and other triggers of the same element with it).
 class Stream extends EventTarget {
   constructor(url) {
     super();
     this.url = url;
     this.names = new Set();
+    this.told = new Map(); // when each was told last
     this.last = null;
     document.addEventListener("visibilitychange", () => (document.hidden ? this.pause() : this.open()));
     addEventListener("pagehide", () => this.pause());
@@ -30,9 +33,18 @@ class Stream extends EventTarget {
   pause() { this.source?.close(); this.source = null; }
   close() { this.closed = true; this.pause(); }
   forward(name) {
-    this.source.addEventListener(name, (event) => {
+    const [kind, pause] = name.split(".");
+    let waits = false;
+    this.source.addEventListener(kind, (event) => {
       this.last = event.lastEventId;
-      this.dispatchEvent(new MessageEvent(name, { data: event.data, lastEventId: event.lastEventId }));
+      if (waits) return;
+      waits = true;
+      const rest = Math.max(0, (this.told.get(name) ?? 0) + Number(pause ?? 0) - performance.now());
+      setTimeout(() => {
+        waits = false;
+        this.told.set(name, performance.now());
+        this.dispatchEvent(new MessageEvent(name, { data: event.data }));
+      }, rest);
     });
   }
   addEventListener(name, listener) {
@@ -93,19 +105,30 @@ document.addEventListener("htmx:configRequest", (event) => {
 });
 
 // Paused views, and those at which somebody is working, are not changed under their hands.
-document.addEventListener("htmx:beforeRequest", (event) => {
-  const { elt, requestConfig } = event.detail;
-  if (requestConfig.verb !== "get") return;
-  const cause = requestConfig.triggeringEvent?.type || "";
-  const byItself = cause === "" || cause.startsWith("sse:");
-  const paused = elt.id === "live" && document.getElementById("pause").getAttribute("aria-pressed") === "true";
-  if (byItself && (paused || (elt.hasAttribute("data-guarded") && busy(elt)))) {
-    event.preventDefault();
-    if (!paused) document.getElementById("stale").hidden = false;
-  }
-});
-const busy = (place) => place.matches(":hover, :focus-within") || place.querySelector(":checked:not(option), [open]") ||
+const working = (place) => place.matches(":hover, :focus-within") || place.querySelector(":checked:not(option), [open]") ||
   [...place.querySelectorAll("input[name=name]")].some((input) => input.value);
+function left(elt, config) { // whether a part is to stay as it is
+  const cause = config.triggeringEvent?.type || "";
+  if (config.verb !== "get" || (cause !== "" && !cause.startsWith("sse:"))) return false;
+  if (elt.id === "live")
+    return document.getElementById("pause").ariaPressed === "true" || elt.querySelector(".strip a:is(:hover, :focus)");
+  if (elt.id !== "groups" || !working(elt)) return false;
+  document.getElementById("stale").hidden = false;
+  return true;
+}
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (left(event.detail.elt, event.detail.requestConfig)) event.preventDefault();
+});
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (left(event.detail.elt, event.detail.requestConfig)) event.detail.shouldSwap = false;
+});
+
+// A message that something changed: what is shown is out of date, also the place from which it was asked.
+document.addEventListener("htmx:afterSwap", (event) => {
+  if (event.detail.target.id !== "message" || !event.detail.target.querySelector("[data-changed]")) return;
+  document.getElementById("why")?.replaceChildren();
+  htmx.trigger(document.body, "changed");
+});
 
 document.addEventListener("click", (event) => {
   const on = (selector) => event.target.closest(selector);
