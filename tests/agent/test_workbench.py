@@ -1,4 +1,4 @@
-"""A home at which a person works: what comes in is counted once, what is said is kept, all can be taken back."""
+"""A home at which a person works: what comes in counts once, what is said is kept, all can be taken back."""
 
 from __future__ import annotations
 

@@ -264,14 +264,14 @@ class Service:
             dict(zip(map(str, each.classes), each.detector.thresholds.tolist(), strict=True))
             for each in (one, other)
         ]
-        both = {name: (limits[0][name], limits[1][name]) for name in limits[0] if name in limits[1]}
+        both = {name: [limits[0][name], limits[1][name]] for name in limits[0] if name in limits[1]}
         return views.Difference(
             old,
             new,
             added=[name for name in limits[1] if name not in limits[0]],
             removed=[name for name in limits[0] if name not in limits[1]],
             thresholds=both,
-            accept=(promised_share(one), promised_share(other)),
+            accept=[promised_share(one), promised_share(other)],
         )
 
     def rule(self) -> views.Rule:

@@ -185,6 +185,7 @@ class Chosen(BaseModel):
 class Naming(Chosen):
     """What a group is: a name, new or known, or a verdict."""
 
+    model_config = {"json_schema_extra": {"oneOf": [{"required": ["name"]}, {"required": ["verdict"]}]}}
     name: Name | None = None
     verdict: Literal["not novel", "rubbish"] | None = None
 

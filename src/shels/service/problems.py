@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -71,6 +72,15 @@ def refusal_of(error: Exception) -> JSONResponse:
     return problem(422, str(error))
 
 
+def _methods(request: Request) -> list[str]:
+    """List what an address takes, over all routes that it has."""
+    path, found = request.url.path, set()
+    for template, operations in request.app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\\\{[^}]*\}", "[^/]+", re.escape(template)), path):
+            found |= {method.upper() for method in operations}
+    return sorted(found) or ["GET"]
+
+
 def add_handlers(app: FastAPI) -> None:
     """Have every error of an application answered by a problem document."""
 
@@ -99,7 +109,9 @@ def add_handlers(app: FastAPI) -> None:
             404: f"there is nothing at {request.url.path}; see /docs",
             405: f"{request.url.path} does not take {request.method}; see /docs",
         }
-        headers = getattr(error, "headers", None)
+        headers = dict(getattr(error, "headers", None) or {})
+        if status == 405:
+            headers["Allow"] = ", ".join(_methods(request))
         return problem(status, words.get(status, str(getattr(error, "detail", error))), headers=headers)
 
     @app.exception_handler(Exception)

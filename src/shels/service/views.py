@@ -119,14 +119,14 @@ class VersionView:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs between two versions. thresholds: of classes in both, by name: before and after."""
+    """What differs between two versions. thresholds, of classes in both, and accept: before and after."""
 
     old: int
     new: int
     added: list[str]
     removed: list[str]
-    thresholds: dict[str, tuple[float, float]]
-    accept: tuple[float | None, float | None]
+    thresholds: dict[str, list[float]]
+    accept: list[float | None]
 
 
 @dataclass(frozen=True)
