@@ -345,7 +345,10 @@ class Service:
             for number, said in self.bench.said.items()
             if said.kind == events.ACCOMMODATED and str(said.name) in place and number in inbox
         ][-500:]
-        pairs += [(at, inbox.inputs([number])[0], f"/images/{number}.png") for at, number in taught]
+        images = inbox.inputs([number for _, number in taught])
+        pairs += [
+            (at, image, f"/images/{number}.png") for (at, number), image in zip(taught, images, strict=True)
+        ]
         if not pairs:
             return None, None
         labels = torch.tensor([at for at, _, _ in pairs])

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
 
+from shels.agent import events
 from shels.errors import ShelsError
 from shels.report import words
 from shels.service import views
@@ -104,17 +105,35 @@ def done_message(done: views.Done) -> HTMLResponse:
 
 def sentence(done: views.Done) -> str:
     """Say what a change did: who made it stands in the history."""
-    change, took = done.change, f"{1000 * done.seconds:.0f}\N{NO-BREAK SPACE}ms"
+    took = f"{1000 * done.seconds:.0f}\N{NO-BREAK SPACE}ms"
     rates = (
         f"false alarms {words.percent(done.false_alarms_before)} → {words.percent(done.false_alarms_after)}"
     )
-    what = change.words.removesuffix(f", by {change.by}")
-    name, taken, count = what.partition(" taken in from ")
-    if change.kind == "accommodated" and taken:
-        return f"“{name}” learned in {took} from {count}, {rates}"
-    if change.undoes is not None:
+    if done.change.undoes is not None:
         return f"Taken back in {took}, {rates}"
-    return f"{what[:1].upper()}{what[1:]}: {took}, {rates}"
+    what = told(done.change)
+    name, learned, images = what.partition(" learned from ")
+    if learned:
+        return f"{name} learned in {took} from {images}, {rates}"
+    return f"{what[:1].upper()}{what[1:]} ({took}), {rates}"
+
+
+def told(change: views.ChangeView) -> str:
+    """Say a change without who made it, which stands beside it.
+
+    >>> words = "cow taken in from 5 images, by Ada"
+    >>> made = views.ChangeView(9, "accommodated", words, "Ada", "", 2, 1, 5, None,
+    ...     True, True, None)
+    >>> told(made)
+    '“cow” learned from 5 images'
+    """
+    what = change.words.removesuffix(f", by {change.by}")
+    name, taken, images = what.rpartition(" taken in from ")
+    if change.kind == events.ACCOMMODATED and taken:
+        return f"“{name}” learned from {images}"
+    if change.kind == events.ROLLED_BACK:
+        return f"version {change.version} is in use again"
+    return what
 
 
 def _filled(name: str, **values: Any) -> str:
@@ -131,7 +150,13 @@ def templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"count": words.count, "percent": words.percent, "p": p_value, "moment": moment}
+    made.filters |= {
+        "count": words.count,
+        "percent": words.percent,
+        "p": p_value,
+        "moment": moment,
+        "told": told,
+    }
     made.globals |= {"asset": assets.address, "drawing": drawing}
     return made
 

@@ -101,13 +101,15 @@ def history(
     known = [each.version for each in versions]
     if not {old, new} - {None} <= set(known):
         raise RefusedError(404, f"there is no version {old} or {new}; choose of the list", "old")
+    changes = service.history()
     pair = _pair(known, service.snapshot.version, old, new)
     difference = service.difference(*pair) if old is not None and new is not None else None
     return whole(
         request,
         caller,
         "history",
-        changes=service.history(),
+        changes=changes,
+        by_id={each.id: each for each in changes},
         versions=versions,
         pair=pair,
         difference=difference,
