@@ -158,6 +158,7 @@ def killed(directory, images, times, seed):
             process, port = map(int, parent.stdout.readline().split())
             moment = traffic.draw.uniform(0.05, 1.2)
             traffic.during(port, moment, lambda process=process: os.kill(process, signal.SIGKILL))
+            assert parent.stdout.readline() == "ended\n"
             check(directory, traffic)
     finally:
         parent.communicate(timeout=30)

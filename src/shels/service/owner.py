@@ -32,7 +32,7 @@ from shels.data.splits import known_class
 from shels.detection.calibration import Verdicts
 from shels.errors import DataError, ModelFileError
 from shels.learner.learner import Learner
-from shels.learner.rule import held_out_false_alarms, promised_share
+from shels.learner.rule import doubt, held_out_false_alarms, promised_share
 from shels.service import views
 from shels.service.grouping import Grouper
 from shels.service.jobs import Jobs
@@ -290,6 +290,7 @@ class Service:
             else views.Rate(rate.value, rate.low or 0.0, rate.high or 1.0, seen.false_alarms, seen.known),
             unreviewed=waiting,
             guarantee=GUARANTEE,
+            doubt=doubt(learner),
         )
 
     def quality(self, most: int = 500) -> views.Quality:

@@ -145,6 +145,7 @@ class Rule:
     """What is accepted. promised: false alarms at most; held_out: what they are on held-out samples.
 
     seen: by what people said since the rule was set; unreviewed: called novel, and nobody said what it is.
+    doubt: why the promise may not hold, nothing where it does.
     """
 
     accept: float | None
@@ -153,6 +154,7 @@ class Rule:
     seen: Rate | None
     unreviewed: int
     guarantee: str
+    doubt: str
 
 
 @dataclass(frozen=True)
