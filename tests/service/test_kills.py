@@ -63,7 +63,7 @@ class Traffic:
                     raise
 
     def observe(self, client):
-        lost = [key for key in self.sent if key not in self.acknowledged]
+        lost = [key for key in list(self.sent) if key not in self.acknowledged]
         key = (
             self.draw.choice(lost)
             if lost and self.draw.random() < 0.5

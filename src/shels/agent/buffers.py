@@ -80,7 +80,8 @@ class Buffers:
 
     def named(self, prefix: str) -> list[tuple[str, Buffer]]:
         """Return what is kept under names that begin so, in the order in which it came."""
-        return [(name, each) for name, each in self._buffers.items() if name.startswith(prefix)]
+        every = list(self._buffers.items())  # at once: samples come in meanwhile
+        return [(name, each) for name, each in every if name.startswith(prefix)]
 
     def prepare(self, names: Iterable[str], learner: Learner) -> None:
         """Compute what a learner's network makes of images, all that it has not seen yet in one pass."""

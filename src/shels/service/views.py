@@ -211,7 +211,10 @@ class Why:
 
 @dataclass(frozen=True)
 class Done:
-    """A change that was made, and what it did: learned in so many seconds, false alarms before and after."""
+    """A change that was made, and what it did: learned in so many seconds, false alarms before and after.
+
+    notes: what the library warns of, such as images that look like another class.
+    """
 
     change: ChangeView
     seconds: float
@@ -219,6 +222,7 @@ class Done:
     false_alarms_after: float
     classes: list[str]
     words: str
+    notes: list[str]
 
 
 @dataclass(frozen=True)
