@@ -52,8 +52,8 @@ class Service(Showing):
         now = self.snapshot
         features = now.learner.views(inputs)
         verdicts = now.learner.judge_features(features)
-        seen = self.bench.observe(now.learner, inputs, features, verdicts, key=key, by=by)
-        judged, recent = now.said(verdicts), self.bench.recent()
+        seen = self.bench.intake.observe(now.learner, inputs, features, verdicts, key=key, by=by)
+        judged, recent = now.said(verdicts), self.bench.intake.recent()
         if not seen.repeated:
             self.strip.add(inputs, judged, seen.numbers)
             self._stale = self._stale or bool(seen.novel)

@@ -70,7 +70,7 @@ class Showing:
 
     def live(self, most: int = 60) -> views.Live:
         """Show what came in lately."""
-        recent, bench = self.bench.recent(), self.bench
+        recent, bench = self.bench.intake.recent(), self.bench
         observed, novel = bench.index.observed_since(0)
         return views.Live(
             version=self.snapshot.version,
