@@ -21,7 +21,7 @@ def bench(home):
 def feed(bench, inputs, key=None):
     features = bench.learner.views(inputs)
     verdicts = bench.learner.judge_features(features)
-    return bench.observe(bench.learner, inputs, features, verdicts, key=key)
+    return bench.intake.observe(bench.learner, inputs, features, verdicts, key=key)
 
 
 def opened_again(home):
@@ -163,7 +163,7 @@ def test_groups_are_split_and_merged_by_a_person_and_stay_so(bench, home, digits
 
 def test_a_home_that_cannot_be_written_to_loses_and_counts_nothing(bench, digits, monkeypatch):
     feed(bench, digits[2].inputs[:30])
-    before = state(bench), bench.recent()
+    before = state(bench), bench.intake.recent()
 
     def full(event):
         raise ModelFileError("no space left")
@@ -172,7 +172,7 @@ def test_a_home_that_cannot_be_written_to_loses_and_counts_nothing(bench, digits
     with pytest.raises(ModelFileError, match="no space"):
         feed(bench, digits[2].inputs[30:60])
     monkeypatch.undo()
-    assert (state(bench), bench.recent()) == before
+    assert (state(bench), bench.intake.recent()) == before
     assert feed(bench, digits[2].inputs[30:60]).numbers
 
 

@@ -12,7 +12,7 @@ from shels.detection.calibration import Calibration, padded
 from shels.errors import SettingsError
 from shels.estimator import OpenWorldClassifier
 from shels.learner.learner import Learner, learn
-from shels.learner.rule import held_out_false_alarms, promised_share
+from shels.learner.rule import doubt, held_out_false_alarms, promised_share
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,12 @@ def test_a_rule_that_promises_no_share_cannot_learn_from_what_is_not_novel(learn
     papers = replace(learner, settings=replace(learner.settings, rule=MeanMinusSd()))
     with pytest.raises(SettingsError, match="set one first"):
         papers.with_known(digits[1].inputs[:3])
+
+
+@pytest.mark.filterwarnings("ignore:.*held-out scores cannot mark")
+def test_a_share_that_so_few_held_out_samples_cannot_mark_is_doubted(learner):
+    assert doubt(learner) == ""
+    assert "60 held-out scores can mark 98.4 %" in doubt(learner.with_accept_share(0.999))
 
 
 def test_a_changed_rule_is_saved_and_loaded(learner, digits, tmp_path):

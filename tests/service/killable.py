@@ -2,7 +2,7 @@
 
     python -m tests.service.killable HOME
 
-For each line that it reads it starts one and answers with its process and port.
+For each line that it reads it starts one and answers with its process and port, and once it is dead.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def main() -> None:
             serve(Path(sys.argv[1]))
             os._exit(0)
         os.waitpid(child, 0)
+        sys.stdout.write("ended\n")  # and lets go of the lock
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

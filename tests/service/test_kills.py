@@ -31,17 +31,20 @@ class Traffic:
     def __init__(self, images, seed):
         self.images, self.draw = images, random.Random(seed)
         self.sent, self.acknowledged, self.changes = {}, {}, {}
-        self.errors = []
+        self.errors, self.answers = [], 0
 
-    def during(self, port, seconds, kill):
-        """Send for so long, then kill."""
+    def during(self, port, answers, kill):
+        """Send until so many answers have come, then kill a little later."""
         ended = threading.Event()
         works = [self.observe, self.observe, self.annotate]
         threads = [threading.Thread(target=self.guarded, args=(work, port, ended)) for work in works]
         httpx.get(f"http://127.0.0.1:{port}/v2/health/live", timeout=60)
         for thread in threads:
             thread.start()
-        time.sleep(seconds)
+        enough, latest = self.answers + answers, time.monotonic() + 30
+        while self.answers < enough and time.monotonic() < latest and not self.errors:
+            time.sleep(0.001)
+        time.sleep(self.draw.uniform(0, 0.1))
         kill()
         ended.set()
         for thread in threads:
@@ -52,6 +55,7 @@ class Traffic:
             while not ended.is_set():
                 try:
                     work(client)
+                    self.answers += 1
                 except httpx.HTTPError:  # killed
                     return
                 except BaseException as error:
@@ -59,7 +63,7 @@ class Traffic:
                     raise
 
     def observe(self, client):
-        lost = [key for key in self.sent if key not in self.acknowledged]
+        lost = [key for key in list(self.sent) if key not in self.acknowledged]
         key = (
             self.draw.choice(lost)
             if lost and self.draw.random() < 0.5
@@ -156,8 +160,9 @@ def killed(directory, images, times, seed):
             parent.stdin.write("\n")
             parent.stdin.flush()
             process, port = map(int, parent.stdout.readline().split())
-            moment = traffic.draw.uniform(0.05, 1.2)
-            traffic.during(port, moment, lambda process=process: os.kill(process, signal.SIGKILL))
+            answers = traffic.draw.randint(0, 12)
+            traffic.during(port, answers, lambda process=process: os.kill(process, signal.SIGKILL))
+            assert parent.stdout.readline() == "ended\n"
             check(directory, traffic)
     finally:
         parent.communicate(timeout=30)

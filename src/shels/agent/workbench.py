@@ -6,28 +6,23 @@ changing may happen in two threads; changes come one after another.
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from shels.agent import events
-from shels.agent.alarm import AlarmRule, alarm_count
 from shels.agent.groups import REST, Groups, read_groups, write_groups
 from shels.agent.history import Change, Said, changes_of, said_of_images
-from shels.agent.inbox import Inbox, numbers_of, ranges
+from shels.agent.inbox import Inbox, ranges
 from shels.agent.index import EventIndex
-from shels.agent.observation import AgentSettings, ProposalSettings, Separating, false_alarms, propose
+from shels.agent.intake import Intake
+from shels.agent.observation import AgentSettings, ProposalSettings, Separating, propose
 from shels.agent.separation import SeparationSettings, separate
 from shels.agent.versioned import VersionedLearner, halves_of
 from shels.data.splits import known_class, match_class, new_class
-from shels.detection.calibration import Verdicts
 from shels.detection.protocol import rows_of
-from shels.errors import DataError, ModelFileError, SettingsError
+from shels.errors import DataError, SettingsError
 from shels.learner.rule import held_out_false_alarms
 
 if TYPE_CHECKING:
@@ -40,38 +35,7 @@ FOR_PEOPLE = AgentSettings(
     proposals=ProposalSettings(separation=SeparationSettings(least_gap=4.2, most_between=0.3))
 )
 """How novel images are grouped for a person: a class in two groups is named twice, two in one must be cut."""
-WINDOW = 200
-"""Over how many of the last samples the share called novel is taken."""
-_LEAST_WINDOW = 20
 _MOST_GROUPED = 2000
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What came of samples that were fed in. numbers: of each, its number where it is kept, else None.
-
-    place: where its event ends in the log. repeated: the same key came before; nothing was counted again.
-    """
-
-    place: int
-    size: int
-    novel: int
-    numbers: tuple[int | None, ...]
-    repeated: bool = False
-
-
-@dataclass(frozen=True)
-class Recent:
-    """The share called novel among the last samples, and the share from which that is an alarm."""
-
-    size: int
-    share: float
-    threshold: float
-
-    @property
-    def alarm(self) -> bool:
-        """Whether it is more than chance explains."""
-        return self.size >= _LEAST_WINDOW and self.share >= self.threshold
 
 
 @dataclass(frozen=True)
@@ -110,88 +74,12 @@ class Workbench:
         self._refresh()
         groups, log = read_groups(home)
         self.groups = groups.after(each for each in self.changes if each.id > log).without(self.said)
-        self._window: deque[bool] = deque(maxlen=WINDOW)
-        self._recall_window()
-        self._alarmed = self.recent().alarm
+        self.intake = Intake(home, self.model, self.inbox, self.index, self.settings.alarm)
 
     @property
     def learner(self) -> Learner:
         """What is known by now."""
         return self.model.learner
-
-    # What comes in ----------------------------------------------------------------------------------------
-
-    def observe(
-        self,
-        learner: Learner,
-        inputs: Tensor,
-        features: Views,
-        verdicts: Verdicts,
-        *,
-        key: str | None = None,
-        by: str = "stream",
-    ) -> Observed:
-        """Count samples that a learner judged, and keep those called novel; on disk when this returns.
-
-        key: the same one is never counted twice; other samples under it are refused.
-        """
-        digest = _digest(inputs)
-        with self.model.writing:
-            before = None if key is None else self._before(key, digest)
-            if before is not None:
-                return before
-            novel = verdicts.novel.cpu()
-            added = self.inbox.add(inputs[novel], rows_of(features, novel), learner)
-            window = deque([*self._window, *novel.tolist()], maxlen=WINDOW)
-            try:
-                facts = {"key": key, "digest": digest, "by": by}
-                place = self._record_observed(novel, ranges(added), self._recent(window), facts)
-            except ModelFileError:
-                self.inbox.forget_after(self.inbox.last - len(added))
-                raise
-            self._window = window
-        kept = iter(added)
-        numbers = tuple(next(kept) if each else None for each in novel.tolist())
-        return Observed(place, len(novel), len(added), numbers)
-
-    def recent(self) -> Recent:
-        """Tell how much of the last samples was called novel."""
-        return self._recent(self._window)
-
-    def _recent(self, window: deque[bool]) -> Recent:
-        size = len(window)
-        if not size:
-            return Recent(0, 0.0, 1.0)
-        judged = int(self.learner.report["held_out_samples"])
-        count = _alarm_count(self.settings.alarm, size, false_alarms(self.learner), judged)
-        return Recent(size, sum(window) / size, count / size)
-
-    def _before(self, key: str, digest: str) -> Observed | None:
-        found = self.index.by_key(key)
-        if found is None:
-            return None
-        place, line = found
-        if line.get("digest") != digest:
-            raise SettingsError(f"the key {key!r} came with other samples before; use a new key for these")
-        kept = numbers_of(line.get("members", ""))
-        return Observed(place, line["size"], line["novel"], tuple(kept), repeated=True)
-
-    def _record_observed(self, novel: Tensor, members: str, recent: Recent, more: dict[str, Any]) -> int:
-        facts: dict[str, Any] = {"size": len(novel), "novel": int(novel.sum())}
-        facts |= {"share": float(novel.double().mean())}
-        facts |= {"threshold": recent.threshold, "alarm": recent.alarm, "window": recent.share}
-        facts["members"] = members
-        facts |= {name: value for name, value in more.items() if value is not None}
-        place = self.home.record({"kind": events.OBSERVED, "batch": "", **facts})
-        if recent.alarm and not self._alarmed:
-            line = {"share": recent.share, "threshold": recent.threshold}
-            self.home.record({"kind": events.ALARM, "batch": "", **line})
-        self._alarmed = recent.alarm
-        return place
-
-    def _recall_window(self) -> None:
-        for _, line in self.index.of_kinds((events.OBSERVED,), most=WINDOW):
-            self._window.extend([True] * line["novel"] + [False] * (line["size"] - line["novel"]))
 
     # Groups -----------------------------------------------------------------------------------------------
 
@@ -442,12 +330,3 @@ class Workbench:
         """Follow the log."""
         self.changes = changes_of(self.index.changes(), self.home.version)
         self.said = said_of_images(self.changes)
-
-
-@lru_cache(maxsize=4096)
-def _alarm_count(rule: AlarmRule, size: int, false: int, judged: int) -> int:
-    return alarm_count(rule, size, false, judged)
-
-
-def _digest(inputs: Tensor) -> str:
-    return hashlib.blake2b(inputs.cpu().contiguous().numpy().tobytes(), digest_size=8).hexdigest()

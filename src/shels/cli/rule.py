@@ -30,7 +30,7 @@ def rule(
     """
     from shels.agent.corrections import set_accept_share  # noqa: PLC0415
     from shels.agent.home import Home  # noqa: PLC0415
-    from shels.learner.rule import held_out_false_alarms, promised_share  # noqa: PLC0415
+    from shels.learner.rule import doubt, held_out_false_alarms, promised_share  # noqa: PLC0415
     from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
     home = Home(model)
@@ -48,6 +48,7 @@ def rule(
         "false_alarms": held_out_false_alarms(learner),
         "thresholds": {str(name): limit for name, limit in zip(learner.classes, limits, strict=True)},
         "version": version,
+        "doubt": doubt(learner),
     }
     print_result(result, _show, as_json=as_json)
 
@@ -58,6 +59,8 @@ def _show(result: dict[str, Any]) -> None:
         "accepts": f"{accept} of known samples",
         "false alarms": f"{percent(result['false_alarms'])} of held-out samples",
     }
+    if result["doubt"]:
+        facts["doubt"] = result["doubt"]
     if result["version"] is not None:
         facts["version"] = f"{result['version']} of {result['model']}; all others are kept"
     print_facts(facts)

@@ -67,6 +67,18 @@ def held_out_false_alarms(learner: Learner) -> float:
     return sum(count for count, _ in under) / max(1, sum(size for _, size in under))
 
 
+def doubt(learner: Learner) -> str:
+    """Say where there are too few held-out scores for the share that is promised; nothing where there are.
+
+    Of n scores the lowest marks n in n + 1.
+    """
+    share, fewest = promised_share(learner), min(map(len, learner.detector.compared))
+    if share is None or share <= fewest / (fewest + 1) + 1e-9:
+        return ""
+    marked = f"{100 * fewest / (fewest + 1):.1f} %"
+    return f"{fewest} held-out scores can mark {marked}, not {100 * share:g} %: expect more false alarms"
+
+
 def _recalibrated(learner: Learner, change: dict[str, Any]) -> Learner:
     """Put the rule into the settings, and into the report what it comes to on held-out scores."""
     settings = replace(learner.settings, rule=learner.detector.rule)

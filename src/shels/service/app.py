@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
 from shels._version import __version__
-from shels.service import following, judging, people, reference
+from shels.service import changing, following, inference, judging, people, reference
 from shels.service.access import Access, Caller, requires
 from shels.service.batching import Batcher
 from shels.service.guard import Guard
@@ -68,8 +68,10 @@ def create_app(
     state.batcher, state.measures = Batcher(service, state.limits.judging), Measures()
     state.observing = state.listeners = 0
     state.closing = threading.Event()
-    for each in (judging.router, people.router, following.router, judging.v2, router, *PAGES):
-        app.include_router(each)
+    for each in (judging, people, changing, following, inference):
+        app.include_router(each.router)
+    for page in (router, *PAGES):
+        app.include_router(page)
     add_handlers(app)
     app.add_middleware(Guard, access=state.access, limits=state.limits, measures=state.measures)
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from shels.service import views
 from shels.service.jobs import BusyError
-from shels.service.owner import Service, Snapshot
+from shels.service.owner import Service
+from shels.service.snapshot import Snapshot
 
 Answer = tuple[int, list[views.Judged]]
 """The version that judged, and what it said."""

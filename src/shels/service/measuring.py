@@ -56,7 +56,7 @@ class Measures:
         """Write all figures as Prometheus reads them."""
         from shels.learner.rule import promised_share  # noqa: PLC0415
 
-        recent = service.bench.recent()
+        recent = service.bench.intake.recent()
         values = {
             "novel_share": recent.share,
             "alarm_share": recent.threshold,

@@ -45,8 +45,10 @@ def serve(plan: Plan, started: Callable[[str], None]) -> None:
 
     from shels.service.access import access_for  # noqa: PLC0415
     from shels.service.app import create_app  # noqa: PLC0415
+    from shels.service.notes import install  # noqa: PLC0415
     from shels.service.owner import opened  # noqa: PLC0415
 
+    install()
     access = access_for(plan.address.host, plan.tokens)
     sys.setswitchinterval(0.001)  # a thread that learns makes room for those that answer
     with (

@@ -145,6 +145,7 @@ class Rule:
     """What is accepted. promised: false alarms at most; held_out: what they are on held-out samples.
 
     seen: by what people said since the rule was set; unreviewed: called novel, and nobody said what it is.
+    doubt: why the promise may not hold, nothing where it does.
     """
 
     accept: float | None
@@ -153,6 +154,7 @@ class Rule:
     seen: Rate | None
     unreviewed: int
     guarantee: str
+    doubt: str
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,10 @@ class Why:
 
 @dataclass(frozen=True)
 class Done:
-    """A change that was made, and what it did: learned in so many seconds, false alarms before and after."""
+    """A change that was made, and what it did: learned in so many seconds, false alarms before and after.
+
+    notes: what the library warns of, such as images that look like another class.
+    """
 
     change: ChangeView
     seconds: float
@@ -217,6 +222,7 @@ class Done:
     false_alarms_after: float
     classes: list[str]
     words: str
+    notes: list[str]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any
@@ -29,6 +30,8 @@ VIEWS = {
     "history": ("/page/history", "History"),
     "quality": ("/page/quality", "Quality"),
 }
+_START = secrets.token_hex(4)
+"""Tells this start of the service from others."""
 
 
 class PageRoute(APIRoute):
@@ -90,9 +93,8 @@ def shown(service: Service) -> dict[str, Any]:
 
     Numbers of samples begin again when the service does, and browsers keep pictures.
     """
-    mark = service.began.strftime("%H%M%S%f")
     return {
-        "picture": lambda where: f"{where}?s={mark}",
+        "picture": lambda where: f"{where}?s={_START}",
         "pixels": service.learner.preparation.shape[-1] <= 64,
     }
 
