@@ -1,14 +1,18 @@
 # make demo   the main job on embedded data; look at demo/report.html
+# make serve  the same as a live page at http://127.0.0.1:8787/, digits streaming in
 # make test   lint, types, import contract, tests
 # make reproduction   docs/reproduction.md and its like, from the records in results/
 PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint test-slow test-gpu bench reproduction install clean
+.PHONY: demo serve test lint test-slow test-gpu bench reproduction install clean
 
 demo: .venv/.installed
 	$(BIN)/python -m shels demo --out demo
+
+serve: .venv/.installed-serve
+	$(BIN)/python -m shels serve demo/live --demo
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
@@ -43,6 +47,10 @@ install: .venv/.installed-dev
 .venv/.installed: .venv/.created pyproject.toml constraints.txt
 	@echo "installing shels into .venv (PyTorch is the large part) ..."
 	@$(PIP_INSTALL) --editable .
+	@touch $@
+
+.venv/.installed-serve: .venv/.installed
+	@$(PIP_INSTALL) --editable '.[serve]'
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed

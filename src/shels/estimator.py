@@ -149,6 +149,11 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         self._adopt(self._learner().accommodate(self._inputs(X), label), self.novel_label_)
         return self
 
+    def set_accept_share(self, share: float) -> Self:
+        """Accept another share of known samples, such as 0.99; thresholds move, nothing is trained."""
+        self._adopt(self._learner().with_accept_share(share), self.novel_label_)
+        return self
+
     def unlearn(self, label: Any) -> Self:
         """Forget a class, where the way of taking in classes allows it."""
         label = label.item() if isinstance(label, np.generic) else label

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -68,6 +68,41 @@ class Buffers:
         for name in {*come, *drop}:
             self._buffers.pop(name, None)
         self._buffers |= come  # the order of names is that of coming
+
+    # Images that wait for a person --------------------------------------------------------------------------
+
+    def keep(self, name: str, inputs: Tensor, features: Views, network: Network) -> None:
+        """Keep images under a name of their own, on disk when this returns."""
+        buffer = self.numbered({name: inputs})[name]
+        if self.home is not None:
+            self.home.buffer(name, buffer.tensors())
+        self.changed({name: replace(buffer, features=features, network=network)}, ())
+
+    def named(self, prefix: str) -> list[tuple[str, Buffer]]:
+        """Return what is kept under names that begin so, in the order in which it came."""
+        every = list(self._buffers.items())  # at once: samples come in meanwhile
+        return [(name, each) for name, each in every if name.startswith(prefix)]
+
+    def prepare(self, names: Iterable[str], learner: Learner) -> None:
+        """Compute what a learner's network makes of images, all that it has not seen yet in one pass."""
+        there = [(name, self._buffers[name]) for name in sorted(names)]
+        fresh = [(name, each) for name, each in there if each.network is not learner.network]
+        if fresh:
+            views = learner.views(torch.cat([each.inputs for _, each in fresh]))
+            end = 0
+            for name, each in fresh:
+                start, end = end, end + len(each.inputs)
+                part = Views(*(view[start:end] for view in views))
+                self._buffers[name] = replace(each, features=part, network=learner.network)
+
+    def features(self, name: str, learner: Learner) -> Views:
+        """Return what a learner's network makes of images; what it has seen before is not computed again."""
+        self.prepare([name], learner)
+        return cast("Views", self._buffers[name].features)
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Let images go, on disk too."""
+        self._drop(list(names))
 
     # Images of batches ------------------------------------------------------------------------------------
 

@@ -85,6 +85,17 @@ def correct(home: Home, action: str, what: Sequence[str], device: str = "auto") 
     return Correction(model.learner, home.version, done)
 
 
+def set_accept_share(home: Home, share: float, device: str = "auto") -> Correction:
+    """Accept another share of known samples; nothing is trained."""
+    home.settle()
+    load_learner(home.directory, device).with_accept_share(share)  # refused before the directory changes
+    with home.lock():
+        home.adopt()
+        model = VersionedLearner(home.load(device), home)
+        model.set_accept_share(share)
+    return Correction(model.learner, home.version, f"{100 * share:g} % of known samples are accepted now")
+
+
 def require_unchanged(home: Home, version: int | None) -> None:
     """Raise where another run changed a home since it was at this version, None for no home yet."""
     if (home.version if home.exists else None) != version:

@@ -6,6 +6,7 @@ A new kind is one entry of `KINDS`; the log, the command line, summaries and his
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,11 +17,14 @@ from shels.errors import SettingsError, unknown_name
 Line: TypeAlias = Mapping[str, Any]
 """An event as the log has it: kind, batch, time, version and facts on one level."""
 _Check: TypeAlias = Callable[[Any], bool]
+_MEMBERS = re.compile(r"([0-9]{1,15}(-[0-9]{1,15})?(,[0-9]{1,15}(-[0-9]{1,15})?)*)?")
 
 OBSERVED, ALARM, DRIFT, UNDECIDED = "observed", "alarm", "drift", "undecided"
 ACCOMMODATING, ACCOMMODATED, DECLINED, RESUMED = "accommodating", "accommodated", "declined", "resumed"
 STARTED, RENAMED, MERGED, SPLIT = "started", "renamed", "merged", "split"
 UNLEARNED, ROLLED_BACK, REFITTED = "unlearned", "rolled-back", "refitted"
+RULE_SET, NOT_NOVEL, DISMISSED = "rule-set", "not-novel", "dismissed"
+GROUP_SPLIT, GROUPS_MERGED, UNDONE = "group-split", "groups-merged", "undone"
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,14 @@ def _labels(value: Any) -> bool:
     return isinstance(value, list) and all(_label(each) for each in value)
 
 
+def _members(value: Any) -> bool:
+    return isinstance(value, str) and _MEMBERS.fullmatch(value) is not None
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(_count(each) for each in value.values())
+
+
 def _time(value: Any) -> bool:
     try:
         return isinstance(value, str) and datetime.fromisoformat(value) is not None
@@ -85,6 +97,7 @@ _FACTS: dict[str, _Check] = _COMMON | {
     "alarm": lambda value: isinstance(value, bool),
     "purity": _number, "seconds": _number, "name": _label, "from": _label, "to": _label, "classes": _labels,
     "reason": _text, "request": _text, "by": _text, "stream": _text, "learner": _text, "detector": _text,
+    "key": _text, "digest": _text, "group": _text, "members": _members, "was": _counts, "undoes": _count,
 }  # fmt: skip
 """What a fact may be wherever it stands, unless a kind has it otherwise."""
 
@@ -101,6 +114,10 @@ def _in_general(line: Line) -> str:
     keys = ("name", "to", "reason", "stream", "protocol")
     said = [str(line[key]) for key in keys if line.get(key) is not None]
     return f"{line['kind']} {', '.join(said)}".strip() + _by(line)
+
+
+def _share(value: float | None) -> str:
+    return "what the paper's rule gives" if value is None else f"{100 * value:g} %"
 
 
 def _moved(line: Line) -> str:
@@ -182,6 +199,43 @@ _TABLE = (
         "the model got another learner or detector",
         ("learner", "detector"),
         words=lambda line: f"refitted with learner {line['learner']} and detector {line['detector']}",
+    ),
+    _change(
+        RULE_SET,
+        "another share of known samples is to be accepted",
+        ("from", "to", "by"),
+        words=lambda line: f"accepts {_share(line['to'])} instead of {_share(line['from'])}{_by(line)}",
+        other={"from": lambda value: value is None or _number(value), "to": _number},
+    ),
+    _change(
+        NOT_NOVEL,
+        "a person said that images called novel are of known classes; thresholds were set with them anew",
+        ("images", "members", "by"),
+        words=lambda line: f"{line['images']} images are not novel{_by(line)}",
+    ),
+    Kind(
+        DISMISSED,
+        "a person said that images called novel are rubbish",
+        ("images", "members", "by"),
+        words=lambda line: f"{line['images']} images are rubbish{_by(line)}",
+    ),
+    Kind(
+        GROUP_SPLIT,
+        "a group of novel images was divided in two",
+        ("group", "to", "members", "by"),
+        words=lambda line: f"group {line['group']} divided, {line['to']} new{_by(line)}",
+    ),
+    Kind(
+        GROUPS_MERGED,
+        "groups of novel images were put together",
+        ("group", "to", "members", "by"),
+        words=lambda line: f"group {line['group']} is part of {line['to']}{_by(line)}",
+    ),
+    Kind(
+        UNDONE,
+        "what a person said of images was taken back",
+        ("undoes", "by"),
+        words=lambda line: f"taken back{_by(line)}",
     ),
 )
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _TABLE}

@@ -192,10 +192,11 @@ class Home:
 
         return on_disk.add_version(self.directory, write)
 
-    def record(self, event: Mapping[str, Any]) -> None:
+    def record(self, event: Mapping[str, Any]) -> int:
         """Add an event to the log, on disk when this returns; time and version are added where not given.
 
-        A line that a crash cut off before stays alone on its line, so that it spoils no other.
+        Returns where its line ends. A line that a crash cut off before stays alone on its line, so that it
+        spoils no other.
         """
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         whole = {"time": now, "version": self.version, **event}
@@ -212,6 +213,7 @@ class Home:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
+            return file.tell()
 
     @property
     def log_size(self) -> int:
@@ -227,21 +229,28 @@ class Home:
         start: a size that the log once had, to leave out what was in it. A line that is no event of its
         kind, which no crash leaves, is left out with a warning.
         """
+        return [event for _, event in self.placed_events(start)]
+
+    def placed_events(self, start: int = 0) -> list[tuple[int, dict[str, Any]]]:
+        """Return the same, each with where its line ends in the log: from there on the next are read."""
         path = self.directory / "events.jsonl"
         require_regular(path)
         try:
-            lines = path.read_bytes()[start:].split(b"\n")
+            with path.open("rb") as file:
+                file.seek(start)
+                lines = file.read().split(b"\n")
         except FileNotFoundError:
             return []
         except OSError as error:
             raise ModelFileError(f"{path} cannot be read: {error}") from error
-        found = []
+        found, end = [], start
         for line in lines:
+            end += len(line) + 1
             event, fault = _parsed(line)
             if fault:
                 warnings.warn(f"{path}: a line is left out, {fault}", UserWarning, stacklevel=2)
             elif event is not None:
-                found.append(event)
+                found.append((end, event))
         return found
 
     def buffer(self, name: str, tensors: Mapping[str, Tensor]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -34,11 +35,11 @@ def inspection(learner: Learner, home: Home, last_events: int = 5) -> dict[str, 
         "held_out_acceptance": learner.report["held_out_acceptance"],
         "held_out_samples": learner.report["held_out_samples"],
         "exclusivity": learner.report["exclusivity"],
-        "classes": _classes(learner, events),
+        "classes": class_rows(learner, events),
         "images_in_model": learner.stored_images,
         "memory_bytes": sum(value.nbytes for value in learner.memory.values()),
         "free_units": free_units(learner),
-        "versions": _versions(home, events) if home.exists else [],
+        "versions": version_rows(home, events) if home.exists else [],
         "kept_images": {
             str(name): images[f"{UNNAMED}{name}"] for name in learner.classes if f"{UNNAMED}{name}" in images
         },
@@ -98,7 +99,7 @@ def free_units(learner: Learner) -> list[dict[str, Any]]:
     return rows
 
 
-def _classes(learner: Learner, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def class_rows(learner: Learner, events: Sequence[Line]) -> list[dict[str, Any]]:
     """Describe each class: where it comes from, from how many images, and its threshold."""
     origins, counts = _origins(learner, events), learner.detector.counts()
     costs = _costs(learner)
@@ -128,7 +129,7 @@ def _costs(learner: Learner) -> dict[int, int]:
     return found
 
 
-def _origins(learner: Learner, events: list[dict[str, Any]]) -> dict[Any, Line]:
+def _origins(learner: Learner, events: Sequence[Line]) -> dict[Any, Line]:
     """Tell how each class that was not there at the first training came in, by the name it has now."""
     came: dict[Any, Line] = {
         note["class"]: {"images": note["images"]} for note in learner.report.get("taken_in", [])
@@ -143,7 +144,8 @@ def _origins(learner: Learner, events: list[dict[str, Any]]) -> dict[Any, Line]:
     return came
 
 
-def _versions(home: Home, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def version_rows(home: Home, events: Sequence[Line]) -> list[dict[str, Any]]:
+    """Describe each version: when it was made, and by what."""
     made = {event["version"]: event for event in events if makes_version(event)}
     rows = []
     for number in home.versions():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,12 +10,14 @@ import torch
 from torch import Tensor
 
 from shels.agent.alarm import AlarmRule, FalseAlarmRate, alarm_count
-from shels.agent.separation import SeparationSettings, separate
+from shels.agent.separation import Separation, SeparationSettings, separate
 from shels.detection.drift import Drift, drift_of
 from shels.detection.protocol import rows_of
 from shels.detection.rules import designed_rejection
 from shels.learner.learner import Learner
 from shels.model.networks import Views
+
+Separating = Callable[..., Separation]
 
 
 @dataclass(frozen=True)
@@ -93,11 +96,17 @@ def false_alarms(learner: Learner) -> int:
 
 
 def propose(
-    learner: Learner, inputs: Tensor, settings: ProposalSettings, seed: int = 0, features: Views | None = None
+    learner: Learner,
+    inputs: Tensor,
+    settings: ProposalSettings,
+    seed: int = 0,
+    features: Views | None = None,
+    separating: Separating = separate,
 ) -> Proposal:
     """Return what samples that were judged novel may be: (n, ...) -> a proposal.
 
-    features: what the learner's network makes of them, where that was computed already.
+    features: what the learner's network makes of them, where that was computed already. separating: does
+    what `separate` does, perhaps elsewhere.
     """
     everything = torch.zeros(len(inputs), dtype=torch.int64)
     if not len(inputs):
@@ -110,7 +119,7 @@ def propose(
             return Proposal(everything - 1, (), drift)
     if not settings.several:
         return Proposal(everything, (1.0,))
-    found = separate(places.rows, settings.separation, known_means=places.means, seed=seed)
+    found = separating(places.rows, settings.separation, known_means=places.means, seed=seed)
     return Proposal(found.groups, found.purity)
 
 

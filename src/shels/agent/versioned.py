@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import warnings
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
@@ -19,7 +20,8 @@ from shels.data.samples import Label
 from shels.errors import DataError, ModelFileError, SettingsError
 from shels.learner.changes import taking_in
 from shels.learner.learner import Learner
-from shels.learner.pairing import detector_name
+from shels.learner.pairing import LEAST_IMAGES, detector_name
+from shels.learner.rule import promised_share
 from shels.learning.protocol import trained_alone
 from shels.model.networks import Views
 from shels.runtime import to_end
@@ -33,7 +35,8 @@ class VersionedLearner:
 
     Each change is a version and an event of the log, both or neither, however the program ends. Images of a
     class with a provisional name are kept, for a person to see what it is and to split it; they go when it
-    gets a name of its own. Without a home all of it is in memory alone.
+    gets a name of its own. Without a home all of it is in memory alone. writing: held while anything is
+    written, so that one thread may observe while another learns; what takes long is worked out before.
     """
 
     def __init__(self, learner: Learner, home: Home | None = None) -> None:
@@ -41,6 +44,7 @@ class VersionedLearner:
             learner = home.load(str(learner.device))
         self.learner = learner
         self.home = home
+        self.writing = threading.RLock()
         self.buffers = Buffers(home)
         self._version = 0 if home is None else home.version
         self.last_number = self._logged = 0  # of provisional names; the log need not speak of the last
@@ -65,17 +69,21 @@ class VersionedLearner:
         groups: Tensor | None = None,
         batch: str = "",
         facts: Mapping[str, Any] | None = None,
+        least: int = LEAST_IMAGES,
     ) -> Generator[TrainingRequest, Fit, None]:
         """Learn a class under a name, asking for the trainings that it takes; left early, nothing changes.
 
         Under the name of a known class, the images are added to that class. features: of the inputs, where
         they are known. groups: samples that are held out together. batch, facts: what the log is to say.
+        least: how many different images are enough.
         """
         known = name in self.learner.classes
         if provisional in self.learner.classes:
             provisional = f"novel-{self.reserve(1)}"
         label = provisional if known else name
-        new = yield from taking_in(self.learner, inputs, label, seed=seed, groups=groups, features=features)
+        new = yield from taking_in(
+            self.learner, inputs, label, seed=seed, groups=groups, features=features, least=least
+        )
         if known:
             new = new.merge(provisional, name)
         self.last_number = max(self.last_number, _number(provisional))
@@ -105,9 +113,10 @@ class VersionedLearner:
     def record(self, kind: str, batch: str, facts: dict[str, Any]) -> None:
         """Write an event that changes nothing to the home's log."""
         events.kind_of(kind)
-        if self.home is not None:
-            self.home.record({"kind": kind, "batch": batch, **facts})
-        self._note_numbers(facts)
+        with self.writing:
+            if self.home is not None:
+                self.home.record({"kind": kind, "batch": batch, **facts})
+            self._note_numbers(facts)
 
     def finished_batches(self) -> set[str]:
         """Return the keys of all batches that are done with, as the log has them."""
@@ -116,10 +125,10 @@ class VersionedLearner:
 
     # What a person does -----------------------------------------------------------------------------------
 
-    def rename(self, old: Label, new: Label, by: str = "person") -> None:
-        """Give a class another name."""
+    def rename(self, old: Label, new: Label, by: str = "person", **more: Any) -> None:
+        """Give a class another name. more: what else the log is to say."""
         _differ(old, new)
-        facts = {"from": old, "to": new, "by": by}
+        facts = {"from": old, "to": new, "by": by, **more}
         self.change(events.RENAMED, facts, self.learner.rename(old, new), drop=[f"{UNNAMED}{old}"])
 
     def merge(self, label: Label, into: Label, by: str = "person") -> None:
@@ -132,9 +141,9 @@ class VersionedLearner:
         new = self.learner.merge(label, into)
         self.change(events.MERGED, facts, new, hold=hold, drop=[f"{UNNAMED}{label}"])
 
-    def unlearn(self, label: Label, by: str = "person") -> None:
-        """Forget a class."""
-        facts = {"name": label, "by": by}
+    def unlearn(self, label: Label, by: str = "person", **more: Any) -> None:
+        """Forget a class. more: what else the log is to say."""
+        facts = {"name": label, "by": by, **more}
         self.change(events.UNLEARNED, facts, self.learner.unlearn(label), drop=[f"{UNNAMED}{label}"])
 
     def split(self, label: Label, by: str = "person") -> tuple[str, str]:
@@ -146,7 +155,7 @@ class VersionedLearner:
                 f"there are no images of all of {label!r} to split it by: they are kept of classes taken in "
                 "under a provisional name alone, and until it is named; unlearn it, and take in the parts"
             )
-        halves = _halves(self.learner, images)
+        halves = halves_of(self.learner, self.learner.views(images))
         least = min(int(halves.sum()), int((~halves).sum()))
         if least < 5:
             raise DataError(f"{label!r} does not divide in two: one part would have {least} images")
@@ -165,14 +174,26 @@ class VersionedLearner:
         self.change(events.SPLIT, facts | {"by": by}, new, hold=hold, drop=[f"{UNNAMED}{label}"])
         return names
 
-    def rollback(self, version: int, by: str = "person") -> None:
-        """Return to an earlier version."""
+    def rollback(self, version: int, by: str = "person", **more: Any) -> None:
+        """Return to an earlier version. more: what else the log is to say."""
         if self.home is None:
             raise SettingsError("there is no home with earlier versions; give the agent one")
         learner = self.home.load(str(self.learner.device), version)
-        event = {"kind": events.ROLLED_BACK, "batch": "", "to": version, "by": by}
-        self._version = self.home.change(event, version=version)
-        self.learner = learner
+        event = {"kind": events.ROLLED_BACK, "batch": "", "to": version, "by": by, **more}
+        with self.writing:
+            self._version = self.home.change(event, version=version)
+            self.learner = learner
+
+    def set_accept_share(self, share: float, by: str = "person", **more: Any) -> None:
+        """Accept another share of known samples, on the scores that there are; nothing is trained."""
+        before = promised_share(self.learner)
+        facts = {"from": before, "to": share, "by": by, **more}
+        self.change(events.RULE_SET, facts, self.learner.with_accept_share(share))
+
+    def not_novel(self, inputs: Tensor, by: str = "person", **more: Any) -> None:
+        """Set the thresholds anew with images that a person says are of known classes."""
+        facts = {"images": len(inputs), "by": by, **more}
+        self.change(events.NOT_NOVEL, facts, self.learner.with_known(inputs))
 
     def refit(self, learner: Learner) -> None:
         """Put a learner in use that has another way of learning or detecting, on the same network."""
@@ -193,7 +214,14 @@ class VersionedLearner:
     ) -> None:
         """Put a learner in use: with a home, as a new version with its event, and images that come and go."""
         events.kind_of(kind)
-        come = self.buffers.numbered(hold or {})
+        with self.writing:
+            self._change({"kind": kind, "batch": batch, **facts}, learner, hold or {}, drop)
+            self._note_numbers(facts)
+
+    def _change(
+        self, event: Mapping[str, Any], learner: Learner, hold: Mapping[str, Tensor], drop: Iterable[str]
+    ) -> None:
+        come = self.buffers.numbered(hold)
         if self.home is not None:
             with self.home.lock():
                 self.home.settle()
@@ -202,15 +230,10 @@ class VersionedLearner:
                         f"{self.home.directory} is at version {self.home.version}, no longer at "
                         f"{self._version}: somebody changed it meanwhile; load it again"
                     )
-                self._version = self.home.change(
-                    {"kind": kind, "batch": batch, **facts},
-                    learner,
-                    hold={name: each.tensors() for name, each in come.items()},
-                    drop=drop,
-                )
+                tensors = {name: each.tensors() for name, each in come.items()}
+                self._version = self.home.change(event, learner, hold=tensors, drop=drop)
         self.learner = learner
         self.buffers.changed(come, drop)
-        self._note_numbers(facts)
 
     def _note_numbers(self, facts: Mapping[str, Any]) -> None:
         self._logged = max([self._logged, *(_number(name) for name in events.names_in(facts))])
@@ -251,10 +274,10 @@ def _count(learner: Learner, label: Label) -> int:
     return learner.detector.counts().get(place, 0)
 
 
-def _halves(learner: Learner, images: Tensor) -> Tensor:
+def halves_of(learner: Learner, features: Views) -> Tensor:
     """Return a mark for each image that divides them into the two parts that lie farthest apart: (n,)."""
     from sklearn.cluster import KMeans  # noqa: PLC0415
 
-    rows = learner.detector.clustering_rows(learner.views(images))
+    rows = learner.detector.clustering_rows(features)
     found = KMeans(2, n_init=10, random_state=0).fit_predict(rows.cpu().numpy())
     return torch.from_numpy(found == 0)

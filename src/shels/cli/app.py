@@ -30,6 +30,7 @@ shels detect m photo.png                       a class, or novel?
 shels export m model.onnx                      one file for other programs
 shels accommodate m cows/ --name cow           learn one class more
 shels run m digits                             find and learn what is new
+shels serve m                                  a live page: see what is new, name it
 shels reproduce within/digits --out results    the paper's experiment, on digits""",
 )
 
@@ -88,8 +89,10 @@ COMMANDS = [
     "export",
     "accommodate",
     "run",
+    "serve",
     "inspect",
     "revise",
+    "rule",
     "methods",
     "reproduce",
     "report",

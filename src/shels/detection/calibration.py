@@ -83,6 +83,23 @@ class Calibration:
         stays = torch.arange(len(self.thresholds), device=self.thresholds.device) != position
         return Calibration(self.thresholds[stays], self.scores[stays])
 
+    def ruled(self, rule: ThresholdRule) -> Calibration:
+        """Set the thresholds by another rule on the same scores."""
+        scores = self.by_class
+        warn_of_few(min(map(len, scores)), rule)
+        return Calibration(torch.stack([threshold(rule, each, each) for each in scores]), self.scores)
+
+    def joined(self, rule: ThresholdRule, score: Tensor, row: Tensor) -> Calibration:
+        """Add scores (n,) to those of the classes at these positions (n,), and set their thresholds anew.
+
+        Classes that get none keep their threshold.
+        """
+        scores, limits = self.by_class, self.thresholds.clone()
+        for place in sorted(set(row.tolist())):
+            scores[place] = torch.cat([scores[place], score[row == place].to(scores[place])])
+            limits[place] = threshold(rule, scores[place], scores[place])
+        return Calibration(limits, padded(scores))
+
     @property
     def by_class(self) -> list[Tensor]:
         """Each class's scores, without what fills them up."""

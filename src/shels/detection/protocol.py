@@ -149,6 +149,17 @@ class Detector(ABC):
         """Set the thresholds that another rule would, on the scores that there are: (classes,)."""
         return torch.stack([threshold(rule, scores, scores) for scores in self.compared])
 
+    @abstractmethod
+    def with_rule(self, rule: ThresholdRule) -> Self:
+        """Set the thresholds by another rule, on the scores that there are."""
+
+    @abstractmethod
+    def with_known(self, features: Views) -> Self:
+        """Set the thresholds anew with samples that are known after all, each as the class it is most like.
+
+        For rules that take the scores which new samples are compared with, as `AcceptShare` does.
+        """
+
     @property
     def thresholds_are_of(self) -> str:
         """Which scores a rule on a class's own scores takes, in words."""

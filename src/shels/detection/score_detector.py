@@ -149,6 +149,17 @@ class ScoreDetector(Detector):
         limits = torch.stack([threshold(self.rule, each, each) for each in chosen])
         return replace(made, calibration=Calibration(limits, thresholding.padded(chosen)))
 
+    def with_rule(self, rule: ThresholdRule) -> ScoreDetector:
+        """Set the thresholds by another rule, on the scores that there are."""
+        return replace(self, rule=rule, calibration=self._calibration.ruled(rule))
+
+    def with_known(self, features: Views) -> ScoreDetector:
+        """Set the thresholds anew with samples that are known after all."""
+        score, predicted = self.class_scores(features).max(dim=1)
+        if self.naming is not None:
+            score = self._scores_then(features, predicted)
+        return replace(self, calibration=self._calibration.joined(self.rule, score, predicted))
+
     def without_class(
         self, position: int, head: Head | None = None, naming: protocol.Naming | None = None
     ) -> ScoreDetector:

@@ -22,7 +22,7 @@ from shels.detection.calibration import Verdicts, fit_temperature, measured_acce
 from shels.detection.drift import ImageStatistics
 from shels.detection.protocol import Detector, KnownSamples, Labelled
 from shels.errors import DataError, SettingsError
-from shels.learner import changes, storage
+from shels.learner import changes, rule, storage
 from shels.learner.explanation import explain
 from shels.learner.export import export
 from shels.learner.feature_cache import features_of
@@ -101,6 +101,7 @@ class Learner:
     accommodating = changes.accommodating
     accommodate = runtime.to_end(changes.accommodating)
     unlearn, rename, merge = changes.unlearned, changes.renamed, changes.merged
+    with_accept_share, with_known = rule.with_accept_share, rule.with_known
     export, explain = export, explain
 
     def evaluate(self, known: Samples, novel: Samples | None = None) -> dict[str, Any]:

@@ -20,7 +20,9 @@ from shels.errors import ModelFileError
 from shels.files import require_regular, write_whole
 
 _NUMBER = re.compile(r"[0-9]{4,9}")
-_LEFTOVER = re.compile(r"\.(current|[0-9]{4,9}|(model|pending|batch)\.json|.+\.safetensors)\.[0-9a-f]{8}")
+_LEFTOVER = re.compile(
+    r"\.(current|[0-9]{4,9}|(model|pending|batch|groups)\.json|.+\.safetensors)\.[0-9a-f]{8}"
+)
 
 
 def resolve(directory: Path) -> Path:

@@ -92,7 +92,7 @@ class GaussianDetector(Detector):
         chosen = [own if len(own) >= enough else scores for own in chosen]
         warn_of_few(min(map(len, chosen)), self.rule)
         parts = [
-            replace(p, scale=u, calibration=s.sort().values, threshold=threshold(self.rule, s, s))
+            _calibrated(replace(p, scale=u), self.rule, s)
             for p, u, s in zip(self.parts, scales, chosen, strict=True)
         ]
         return replace(self, scale=scale, common=scores, parts=tuple(parts), ready=self._discriminant)
@@ -121,6 +121,28 @@ class GaussianDetector(Detector):
         own = gaussians.shrunk_scale(logs, self.scale, prior=0)
         part = Part(owner, sums, own, scores.sort().values, limit, naming)
         return replace(self, parts=(*self.parts, part), ready=None)
+
+    def with_rule(self, rule: ThresholdRule) -> GaussianDetector:
+        """Set the thresholds by another rule; a class with too few scores for it borrows as in training."""
+        enough, parts = enough_for(rule), []
+        for part in self.parts:
+            scores = part.calibration
+            if len(scores) < enough:
+                first = bool(torch.isin(scores, self.common).all())  # the common ones hold its own already
+                scores = self.common if first else torch.cat([scores, self.common])
+            parts.append(_calibrated(part, rule, scores))
+        warn_of_few(min(len(part.calibration) for part in parts), rule)
+        return replace(self, rule=rule, parts=tuple(parts), ready=self._discriminant)
+
+    def with_known(self, features: Views) -> GaussianDetector:
+        """Set the thresholds anew with samples that are known after all."""
+        given, distances = self._nearest(features)
+        score = gaussians.log_scores(distances.log(), self._scales[given])
+        parts = list(self.parts)
+        for place in sorted(set(given.tolist())):
+            scores = torch.cat([parts[place].calibration, score[given == place].to(self.common)])
+            parts[place] = _calibrated(parts[place], self.rule, scores)
+        return replace(self, parts=tuple(parts), ready=self._discriminant)
 
     def without_class(
         self, position: int, head: Head | None = None, naming: protocol.Naming | None = None
@@ -314,6 +336,10 @@ class GaussianDetector(Detector):
             rectified=many,
             ready=Discriminant(*named) if named else None,
         )
+
+
+def _calibrated(part: Part, rule: ThresholdRule, scores: Tensor) -> Part:
+    return replace(part, calibration=scores.sort().values, threshold=threshold(rule, scores, scores))
 
 
 def _usable(distances: Tensor) -> Tensor:

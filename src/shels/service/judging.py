@@ -1,0 +1,158 @@
+"""Routes that judge what people really send: images, arrays and JSON to `/judge` and `/observe`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from pydantic import BaseModel
+from starlette.datastructures import UploadFile
+from torch import Tensor
+
+from shels.service import views
+from shels.service.access import Caller, requires
+from shels.service.batching import Batcher
+from shels.service.decode import JSON, NPY, NPZ, Decoder, File
+from shels.service.jobs import BusyError
+from shels.service.limits import Limits
+from shels.service.owner import Service
+from shels.service.problems import RefusedError, answers
+
+router = APIRouter(tags=["judging"])
+_SMALL = 2**18
+"""Bytes of arrays and JSON up to which it is quicker to decode at once than to hand over to a thread."""
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_ROWS = {
+    "type": "array",
+    "minItems": 1,
+    "items": {"type": "array", "items": {"type": "number"}, "minItems": 1},
+}
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "Images, an .npz file with x, an .npy file, or JSON: a row for each sample.",
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["files"],
+                    "properties": {
+                        "files": {
+                            "type": "array",
+                            "minItems": 1,
+                            "items": {"type": "string", "format": "binary"},
+                        }
+                    },
+                }
+            },
+            NPZ: _BINARY,
+            NPY: _BINARY,
+            "image/png": _BINARY,
+            "image/jpeg": _BINARY,
+            JSON: {"schema": {"type": "object", "required": ["inputs"], "properties": {"inputs": _ROWS}}},
+        },
+    }
+}
+REFUSALS = answers(400, 401, 403, 408, 413, 415, 422, 429, 503, 507)
+Key = Annotated[
+    str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")
+]
+MayJudge = Annotated[Caller, Depends(requires("judge"))]
+
+
+class Verdicts(BaseModel):
+    """The version that judged, and a verdict on each sample. observed: where they were fed in as well."""
+
+    version: int
+    verdicts: list[views.Judged]
+    observed: views.Observation | None = None
+
+
+@router.post("/judge", response_model=Verdicts, responses=REFUSALS, openapi_extra=_BODY)
+async def judge(
+    request: Request,
+    caller: MayJudge,
+    key: Key = None,
+    observe: Annotated[bool, Query(description="Whether the agent is fed with them too.")] = False,
+) -> Response:
+    """Say of each sample which class it is of, or that it is novel."""
+    if observe:
+        return await _observed(request, caller, key)
+    batcher: Batcher = request.app.state.batcher
+    batcher.check_room()
+    inputs = await sent_inputs(request)
+    version, verdicts = await in_time(request, batcher.judge(inputs))
+    count(request, verdicts)
+    return _answer(version, verdicts, None)
+
+
+@router.post("/observe", response_model=Verdicts, responses=REFUSALS, openapi_extra=_BODY)
+async def observe(request: Request, caller: MayJudge, key: Key = None) -> Response:
+    """Feed samples in: each is judged and counted, novel ones are kept for a person. On disk when answered.
+
+    The same Idempotency-Key is never counted twice, so whoever gets no answer may send the same again.
+    """
+    return await _observed(request, caller, key)
+
+
+async def _observed(request: Request, caller: Caller, key: str | None) -> Response:
+    service: Service = request.app.state.service
+    limits: Limits = request.app.state.limits
+    state = request.app.state
+    if state.observing >= limits.judging:
+        raise BusyError(f"{limits.judging} requests are being observed; try again in a moment")
+    state.observing += 1
+    try:
+        inputs = await sent_inputs(request)
+        work = partial(service.observe, inputs, key, caller.name)
+        seen, verdicts = await in_time(request, asyncio.to_thread(work))
+    finally:
+        state.observing -= 1
+    count(request, verdicts)
+    return _answer(service.snapshot.version, verdicts, seen)
+
+
+async def sent_inputs(request: Request) -> Tensor:
+    """Read what was sent, as inputs of the model."""
+    service: Service = request.app.state.service
+    decoder = Decoder(service.learner.preparation, request.app.state.limits)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        files = await _files(request)
+        return await asyncio.to_thread(decoder.files, files)
+    content = await request.body()
+    if len(content) <= _SMALL and not kind.startswith("image/"):
+        return decoder.body(kind, content)
+    return await asyncio.to_thread(decoder.body, kind, content)
+
+
+async def _files(request: Request) -> list[File]:
+    limits: Limits = request.app.state.limits
+    async with request.form(max_files=limits.samples, max_fields=16) as found:
+        uploads = [each for _, each in found.multi_items() if isinstance(each, UploadFile)]
+        return [File((each.filename or "a file")[:80], await each.read()) for each in uploads]
+
+
+async def in_time(request: Request, work: Any) -> Any:
+    """Wait for a verdict no longer than is allowed."""
+    try:
+        return await asyncio.wait_for(work, request.app.state.limits.judge_seconds)
+    except TimeoutError as error:
+        raise RefusedError(503, "judging took too long; send fewer samples at once") from error
+
+
+def count(request: Request, verdicts: list[views.Judged]) -> None:
+    """Count what was judged, for the metrics."""
+    request.app.state.measures.judged(len(verdicts), sum(each.novel for each in verdicts))
+
+
+def _answer(version: int, verdicts: list[views.Judged], seen: views.Observation | None) -> Response:
+    found = {
+        "version": version,
+        "verdicts": [each.__dict__ for each in verdicts],
+        "observed": None if seen is None else seen.__dict__,
+    }
+    return Response(json.dumps(found, allow_nan=False), media_type=JSON)
