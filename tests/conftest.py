@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shels.config import Adam, TrainingSettings
+from shels.config import AcceptShare, Adam, TrainingSettings
 from shels.config.presets import DEFAULT
 from shels.data.sources import load_named
 from shels.data.splits import ClassSplit, split_data
@@ -16,7 +16,11 @@ from tests.clusters import cluster_of
 
 torch.set_num_threads(1)  # steady under load, and the same sums on every machine
 
-SHORT = replace(DEFAULT, training=TrainingSettings(Adam(1e-3), batch_size=32, steps=300, check_every=100))
+SHORT = replace(
+    DEFAULT,
+    training=TrainingSettings(Adam(1e-3), batch_size=32, steps=300, check_every=100),
+    rule=AcceptShare(0.95),
+)
 
 
 @pytest.fixture(scope="session")

@@ -221,13 +221,20 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
         settings = self._chosen(samples) if self.settings is None else self.settings
         name = self.network if isinstance(self.network, str) else None
         network = {"architecture": name, "image_size": self.image_size}
-        settings = overridden(settings, network, {"steps": self.max_steps})
-        return settings if self.accept is None else replace(settings, rule=AcceptShare(self.accept))
+        length = {
+            "steps": self.max_steps,
+            "steps_by_root": settings.training.steps_by_root,
+        }  # fewer if it can
+        settings = overridden(settings, network, length)
+        if self.accept is None:
+            return settings
+        rule = settings.rule if isinstance(settings.rule, AcceptShare) else AcceptShare()
+        return replace(settings, rule=replace(rule, share=self.accept))
 
     def _chosen(self, samples: Samples) -> Settings:
         side = min(samples.inputs.shape[2:]) if samples.inputs.ndim == 4 else None
         if (self.network is not None or self.backbone is False) and not self.frozen:
-            return preset(self.preset)
+            return chosen(self.preset, side, architecture="auto").settings
         name = OWN if isinstance(self.backbone, nn.Module) else self.backbone
         asked = LITE0 if name is True else name or None
         return chosen(self.preset, side, backbone=asked, frozen=self.frozen).settings

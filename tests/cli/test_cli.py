@@ -105,10 +105,12 @@ def test_options_are_laid_over_the_preset(tmp_path):
     settings = json.loads((tmp_path / "m/model.json").read_text())["settings"]
     assert settings["training"]["epochs"] == 1
     assert settings["training"]["steps"] is None
-    assert settings["training"]["optimiser"] == {"kind": "adam", "learning_rate": 0.01}
+    assert "steps_by_root" not in settings["training"]
+    assert settings["training"]["optimiser"]["learning_rate"] == 0.01
+    assert settings["training"]["optimiser"]["schedule"]["kind"] == "cosine"
     assert settings["training"]["batch_size"] == 16
     assert settings["network"]["image_size"] == 12
-    assert settings["rule"] == {"kind": "accept-share", "share": 0.9}
+    assert settings["rule"] == {"kind": "accept-share", "share": 0.9, "calibration": "separate"}
 
 
 def test_a_finished_model_is_kept_unless_forced(model):

@@ -121,6 +121,13 @@ def test_settings_that_are_given_replace_those_of_a_preset_and_others_stay():
     assert made.rule == SETTINGS[1].rule
 
 
+@pytest.mark.parametrize("length", [{"epochs": 2}, {"steps": 2000}])
+def test_a_length_that_is_given_holds_however_few_samples_there_are(length):
+    by_root = Settings(NetworkSettings(), TrainingSettings(steps=500, steps_by_root=10.0), AcceptShare())
+    assert overridden(by_root, {}, {"alpha": 0.5}).training.steps_by_root == 10.0
+    assert overridden(by_root, {}, length).training == TrainingSettings(**length)
+
+
 @pytest.mark.parametrize("given", [{}, {"epochs": 3, "steps": 100}])
 def test_a_length_is_given_in_epochs_or_in_steps_never_both_or_neither(given):
     with pytest.raises(SettingsError, match="give either epochs or steps"):

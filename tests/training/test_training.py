@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from shels.config import Adam, Cosine, NetworkSettings, Sgd, TrainingSettings
+from shels.config import Adam, Cosine, NetworkSettings, Sgd, TrainingSettings, from_dict, to_dict
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import ModelFileError, TrainingError
@@ -22,7 +22,7 @@ from shels.model import sparsity
 from shels.model.networks import Network, build, from_chain
 from shels.runtime import finished, generator
 from shels.training.checkpoints import Checkpoint, RunState
-from shels.training.data import Batch, TrialData, TrialTraining
+from shels.training.data import Batch, Rows, TrialData, TrialTraining
 from shels.training.loop import TrainingRequest, fit, fitting
 from shels.training.losses import shels_loss
 from shels.training.trial_run import TrialRun, start_params
@@ -51,6 +51,30 @@ def network(seed=0, dropout=False):
 def request(net, data=None, settings=SETTINGS, checkpoint=None):
     made = TrialTraining(net, data or trial(), 0, checkpoint=checkpoint)
     return TrainingRequest(made, shels_loss(net, settings), settings)
+
+
+@pytest.mark.parametrize(
+    ("samples", "shape", "factor", "expected"),
+    [
+        (400, (1, 8, 8), 10.0, 200),
+        (401, (1, 8, 8), 10.0, 201),
+        (400, (64,), 10.0, 67),
+        (90_000, (64,), 10.0, 500),
+    ],
+)
+def test_few_samples_take_steps_by_the_root_of_their_number_and_vectors_a_third(
+    samples, shape, factor, expected
+):
+    rows = Rows(torch.arange(samples), torch.zeros(samples, dtype=torch.int64))
+    data = TrialData(torch.zeros(1, *shape), rows, None, Preparation(shape))
+    settings = TrainingSettings(steps=500, steps_by_root=factor)
+    assert TrialRun(TrialTraining(nn.Linear(1, 1), data, seed=0), settings).steps == expected
+
+
+def test_steps_by_the_root_are_left_out_of_plain_data_where_nobody_asked_for_them():
+    assert "steps_by_root" not in to_dict(SETTINGS)
+    asked = replace(SETTINGS, steps_by_root=30.0)
+    assert from_dict(to_dict(asked), TrainingSettings) == asked
 
 
 def train_plainly(net, rate, steps, loss):

@@ -123,9 +123,8 @@ def train(  # noqa: PLR0913 - a parameter for each option
 ) -> None:
     """Learn the classes of a data set.
 
-    Trains on DATA, keeps the weights that are best on samples held out of
-    training, sets the thresholds that tell known from novel, and saves all of
-    it in MODEL.
+    Trains on DATA, sets the thresholds that tell known from novel on samples
+    held out of training, and saves all of it in MODEL.
     """
     options.one_of("channels", channels, ("grey", "rgb"))
     options.one_of("depth weights", depth_weights, ("layer-wise", "late", "constant"))

