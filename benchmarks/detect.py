@@ -7,7 +7,7 @@ Makes PNG files of --side pixels from scikit-learn's two photos, and a model of 
 The bare forward pass takes --forward images that lie in memory through the network before the command and
 after it: all threads on one batch, or each on batches of its own. The command's seconds include its start,
 some five of a CPU. Memory is VmHWM of its process: the most that it ever held. --workers: the same on Ray
-clusters on this machine with so many CPUs, one after the other; a CPU of each decodes.
+clusters on this machine with so many CPUs, one after the other.
 """
 
 from __future__ import annotations

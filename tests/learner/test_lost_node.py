@@ -9,6 +9,7 @@ from PIL import Image
 
 from shels.cluster import connected
 from shels.data.sources import load_named
+from shels.learner import cluster_judging
 from shels.learner.cluster_judging import work_on
 from shels.learner.judging import judging
 from shels.runtime import finished
@@ -18,7 +19,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray Dat
 
 
 @pytest.mark.slow
-def test_a_node_that_is_lost_on_the_way_costs_no_row(learner, tmp_path):
+def test_a_node_that_is_lost_on_the_way_costs_no_row(learner, tmp_path, monkeypatch):
+    begun, verdicts = [], cluster_judging._verdicts
+    monkeypatch.setattr(cluster_judging, "_verdicts", lambda *given: begun.append(given) or verdicts(*given))
     model = tmp_path / "model"
     learner.save(model)
     big = tmp_path / "big"
@@ -44,3 +47,6 @@ def test_a_node_that_is_lost_on_the_way_costs_no_row(learner, tmp_path):
     names = sorted(path.name for path in here.glob("part-*"))
     assert len(names) == 5
     assert all((there / name).read_bytes() == (here / name).read_bytes() for name in names)
+    slices = [len(given[1]) for given in begun]
+    assert len(slices) > 1, "the loss went unnoticed"
+    assert slices[-1] < slices[0]

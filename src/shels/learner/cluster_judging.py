@@ -35,6 +35,10 @@ _SLICE = 16
 _BYTES = 2**27
 """What it decodes at most."""
 _MOST_TASKS = 4096
+_MOST_LOSSES = 5
+"""How often it begins again without any verdict between, before it gives up."""
+_TO_DECODE = 0.2
+"""The share of a CPU that decodes, beside the actor on it."""
 
 
 @dataclass(frozen=True)
@@ -92,40 +96,52 @@ def work_on(cluster: Cluster, model: Path, preparation: Preparation) -> Work:
 def _judged_on(
     cluster: Cluster, model: Path, preparation: Preparation, listed: Listing, groups: Sequence[range]
 ) -> JudgedGroups:
-    if not groups:
-        return
-    _require_inputs(cluster, [source.name for source in listed.sources])
-    sent = cluster.ray.put(model_files(model))  # held here, for actors that are started anew
+    """Judge groups; where a node is lost, begin again on the others with what is left."""
+    if groups:
+        _require_inputs(cluster, [source.name for source in listed.sources])
+    sent = cluster.ray.put(model_files(model))  # held here, for actors that are started later
     decoding = _Decoding(*form(preparation), str(Path.cwd()), images.max_pixels())
-    most = max(1, min(_SLICE, _BYTES // (len(groups[0]) * math.prod(preparation.shape))))
-    try:
-        for row in _pipeline(cluster, list(_slices(listed, groups, most)), decoding, sent).iter_rows():
-            if isinstance(row["judged"], ShelsError):
-                raise row["judged"]
-            yield row["judged"]
-    except cluster.ray.exceptions.RayError as error:
-        raise own_error(error) from error
+    left, losses = {rows.start: rows for rows in groups}, 0
+    while left:
+        most = max(1, min(_SLICE, _BYTES // (len(groups[0]) * math.prod(preparation.shape))))
+        slices = list(_slices(listed, list(left.values()), most))
+        try:
+            for each in _verdicts(cluster, slices, decoding, sent):
+                if left.pop(each.start, None) is not None:
+                    losses = 0
+                    yield each
+        except cluster.ray.exceptions.RayError as error:
+            losses += 1
+            if isinstance(error, cluster.ray.exceptions.RayTaskError) or losses > _MOST_LOSSES:
+                raise own_error(error) from error
 
 
-def _pipeline(cluster: Cluster, slices: list[dict[str, Any]], decoding: _Decoding, sent: Any) -> Any:
-    """Return the data set of verdicts: tasks decode slices, actors judge their groups.
+def _verdicts(
+    cluster: Cluster, slices: list[dict[str, Any]], decoding: _Decoding, sent: Any
+) -> Iterator[Judged]:
+    """Give verdicts as they come: tasks decode slices, actors judge their groups.
 
-    Where there is no GPU, an eighth of the CPUs, one at least, is left to the decoding of images.
+    Where there is no GPU, each CPU has an actor, and a small share for the decoding of images. An actor that
+    is lost is not started anew: it would wait for room, and the rest for it.
     """
     from ray import data  # noqa: PLC0415
 
     data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # errors are ours to say
     cpus, gpus = (int(sum(getattr(node, each) for node in cluster.nodes())) for each in ("cpus", "gpus"))
-    share = 1 if gpus or cpus > 1 else 0.5
     rows = data.from_items(slices, override_num_blocks=min(len(slices), _MOST_TASKS))
-    return rows.flat_map(decoding, num_cpus=share).map_batches(
+    judged_rows = rows.flat_map(decoding, num_cpus=1 if gpus else _TO_DECODE).map_batches(
         _Judge,
         batch_size=1,
-        compute=data.ActorPoolStrategy(size=gpus or max(1, cpus - max(1, cpus // 8))),
+        compute=data.ActorPoolStrategy(size=max(1, min(gpus or cpus, len(slices)))),
         fn_constructor_args=([sent], "cuda" if gpus else "cpu"),
-        **{"num_gpus": 1} if gpus else {"num_cpus": share},
+        max_restarts=0,
+        **{"num_gpus": 1} if gpus else {"num_cpus": 1 - _TO_DECODE},
     )
+    for row in judged_rows.iter_rows():
+        if isinstance(row["judged"], ShelsError):
+            raise row["judged"]
+        yield row["judged"]
 
 
 def _slices(listed: Listing, groups: Sequence[range], most: int) -> Iterator[dict[str, Any]]:
