@@ -10,6 +10,9 @@ import pytest
 from .conftest import NPY, npy, until
 
 pytest.importorskip("schemathesis", reason="needs the packages for development")
+pytestmark = pytest.mark.filterwarnings(
+    "default"
+)  # the service runs in this process, where they would be errors
 
 
 def attack(client, novel, *options):

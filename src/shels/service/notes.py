@@ -36,5 +36,5 @@ def install() -> None:
         else:
             notes.append(str(message))
 
-    warnings.simplefilter("always", UserWarning)
+    warnings.filterwarnings("always", category=UserWarning, module=r"shels\.")
     warnings.showwarning = show
