@@ -1,18 +1,24 @@
 # make demo   the main job on embedded data; look at demo/report.html
 # make serve  the same as a live page at http://127.0.0.1:8787/, digits streaming in
+# make browser  a Chromium for the tests of the page, which are skipped without one
 # make test   lint, types, import contract, tests
 # make reproduction   docs/reproduction.md and its like, from the records in results/
 PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo serve test lint test-slow test-gpu bench reproduction install clean
+.PHONY: demo serve browser test lint test-slow test-gpu bench reproduction install clean
 
 demo: .venv/.installed
 	$(BIN)/python -m shels demo --out demo
 
 serve: .venv/.installed-serve
 	$(BIN)/python -m shels serve demo/live --demo
+
+browser: .venv/.installed-dev
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
+	  { apt-get install --yes chromium && command -v chromium; } || $(BIN)/playwright install chromium || \
+	  { echo "no Chromium found; on Debian: sudo apt-get install chromium" >&2; exit 1; }
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 
@@ -11,10 +12,11 @@ import httpx
 import pytest
 import torch
 
+from shels.service import views
 from shels.service.access import Access, Caller
 from shels.service.app import create_app
 from shels.service.page.assets import address
-from shels.service.page.rendering import VIEWS
+from shels.service.page.rendering import VIEWS, done_message
 from tests.service.conftest import asked, until
 
 PLACES = [where for where, _ in VIEWS.values()]
@@ -204,3 +206,19 @@ def test_a_model_of_vectors_has_a_page_too(client, waiting, monkeypatch):
     assert "<img" not in text
     assert 'class="blank"' in text
     assert httpx.codes.is_success(client.get(f"/page/why/{waiting.bench.waiting()[0]}").status_code)
+
+
+def test_what_the_library_warns_of_stands_in_the_message():
+    words = "cow taken in from 4 images"
+    change = views.ChangeView(9, "accommodated", words, "", "", 2, 1, 4, None, True, True, None)
+    done = views.Done(change, 0.018, 0.046, 0.046, ["cow"], "", ["4 images of <cow> are few"])
+    text = done_message(done).body.decode().replace("\N{NO-BREAK SPACE}", " ")
+    assert "“cow” learned in 18 ms from 4 images, false alarms 4.6 % → 4.6 %" in text
+    assert "4 images of &lt;cow&gt; are few" in text
+    assert 'name="change" value="9"' in text
+
+
+def test_a_promise_that_may_not_hold_says_so_beside_the_figures(client, service, monkeypatch):
+    known = service.rule()
+    monkeypatch.setattr(service, "rule", lambda: replace(known, doubt="class <0> had too few samples"))
+    assert "class &lt;0&gt; had too few samples" in client.get("/page/quality").text

@@ -64,7 +64,7 @@ class Scale:
 def scale(rule: Rule) -> Scale:
     """Lay out false alarms: promised, on held-out samples, and as people saw them.
 
-    >>> found = scale(Rule(0.95, 0.05, 0.04, None, 0, ""))
+    >>> found = scale(Rule(0.95, 0.05, 0.04, None, 0, "", ""))
     >>> found.top, [(mark.name, round(mark.x)) for mark in found.marks]
     (0.1, [('promised at most', 50), ('on held-out samples', 40)])
     """

@@ -102,7 +102,9 @@ def shown(service: Service) -> dict[str, Any]:
 def done_message(done: views.Done) -> HTMLResponse:
     """Say what a change did, with a way back; on seeing it the page fetches its parts again."""
     undo = done.change.id if done.change.undoable else None
-    return HTMLResponse(_filled("message.html", kind="done", said=sentence(done), undo=undo))
+    return HTMLResponse(
+        _filled("message.html", kind="done", said=sentence(done), undo=undo, notes=done.notes)
+    )
 
 
 def sentence(done: views.Done) -> str:
