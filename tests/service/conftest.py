@@ -28,7 +28,7 @@ def npy(images):
     return file.getvalue()
 
 
-def until(found, seconds=30):
+def until(found, seconds=120):
     """Wait until something is there, and give it."""
     end = time.monotonic() + seconds
     while not (value := found()):

@@ -18,7 +18,7 @@ from shels.service.guard import Guard
 from shels.service.limits import Limits
 from shels.service.measuring import Measures
 from shels.service.owner import Service
-from shels.service.page import PAGES
+from shels.service.page import assets, changes, session, shown
 from shels.service.problems import Problem, add_handlers, answers
 
 router = APIRouter(tags=["the service"])
@@ -70,7 +70,7 @@ def create_app(
     state.closing = threading.Event()
     for each in (judging, people, changing, following, inference):
         app.include_router(each.router)
-    for page in (router, *PAGES):
+    for page in (router, shown.router, changes.router, session.router, assets.router):
         app.include_router(page)
     add_handlers(app)
     app.add_middleware(Guard, access=state.access, limits=state.limits, measures=state.measures)
