@@ -1,6 +1,7 @@
 import pytest
 
 from shels.config import Adam, MeanMinusSd, Sgd
+from shels.config.presets import BEST
 from shels.data.sources import load_named, named_set
 from shels.data.splits import AUTHORS_ORDERS
 from shels.errors import SettingsError
@@ -45,7 +46,7 @@ def test_the_paper_is_five_sets_eight_pairs_two_studies_three_sets_learned_two_m
     assert names("few-shot") == ["few-shot/mnist", "few-shot/fmnist", "few-shot/gtsrb"]
     assert names("osr") == ["osr/mnist", "osr/svhn", "osr/cifar10"]
     plain = {name for name, each in CATALOGUE.items() if each.variant is None}
-    beyond = {*names("beyond"), *names("few-shot"), *names("osr")}
+    beyond = {*names("beyond"), *names("few-shot"), *names("osr"), *names("best"), "within/digits@best"}
     assert plain == {*names("paper"), *beyond, *digits} - {*REPORTED, *across} | {*WITHIN, *ACROSS}
 
 
@@ -63,9 +64,8 @@ def test_each_experiment_comes_once_in_the_order_asked_for():
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(SettingsError, match="did you mean 'within/fmnist'"):
         find_experiments(["within/fminst"])
-    families = (
-        "within, across, group-sparsity, incremental, open-world, paper, beyond, few-shot, osr, fidelity"
-    )
+    paper = "within, across, group-sparsity, incremental, open-world, paper"
+    families = f"{paper}, beyond, best, few-shot, osr, fidelity"
     with pytest.raises(SettingsError, match=rf"`shels reproduce --list` names all; at once: {families}\)"):
         find_experiments(["within/mnist", "tables"])
 
@@ -81,6 +81,27 @@ def test_a_sweep_runs_every_trial_at_each_weight_and_both_kinds_of_sparsity():
         within = CATALOGUE[f"within/{name}"].trials(SHELS, 1)[0]
         assert trials[1].settings == within.settings  # the paper's own weight is one of them
         assert (trials[1].known, trials[1].novel) == (within.known, within.novel)
+
+
+def test_at_best_an_experiment_has_the_same_classes_and_the_preset_of_its_data():
+    for experiment in FAMILIES["best"]:
+        assert experiment.name.endswith("@best")
+        assert experiment.settings == BEST[experiment.known_data]
+        plain = CATALOGUE.get(experiment.name.removesuffix("@best"))
+        if plain is not None:
+            assert [plain.classes(seed) for seed in range(12)] == [
+                experiment.classes(seed) for seed in range(12)
+            ]
+        assert {METHODS[name].task for name in experiment.methods} == {experiment.task}
+    within = {each.known_data for each in FAMILIES["best"] if each.name.startswith("within/")}
+    assert within == {"mnist", "fmnist", "svhn", "cifar10", "gtsrb"}
+
+
+def test_the_preset_best_lets_no_held_out_sample_choose_the_network():
+    for settings in BEST.values():
+        assert settings.training.keep == "last"
+        assert settings.training.patience is None
+        assert settings.rule.calibration == "separate"
 
 
 OPEN_WORLD = {

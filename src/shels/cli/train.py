@@ -52,7 +52,7 @@ Count: TypeAlias = int | None
 
 Out = Annotated[Path, option("--out -o", "Directory to save the model in.", "MODEL")]
 Preset = Annotated[
-    str, option("--preset", "default, paper (as for this set in the paper) or paper-SET.", "NAME")
+    str, option("--preset", "default, paper and best (as for this set of the paper's), or paper-SET.", "NAME")
 ]
 Force = Annotated[bool, option("--force", "Replace the finished model in MODEL; one with a history never.")]
 Known = Annotated[list[str] | None, _classes("--known", "Exactly these; the others are novel.", "A,B,…")]

@@ -106,6 +106,47 @@ PAPER = {
     ),
 }
 
+# Better than the paper, on its data: batch normalisation, images that are changed at random, a rate that
+# falls to 0, and several scores as one. No held-out sample chooses anything but thresholds, and no novel one
+# anything at all. The share to accept is what known accuracy as high as the better published method's takes,
+# read off held-out samples of draws that no figure comes from (docs/log.md).
+_BEST = Settings(
+    network=NetworkSettings("six-conv-256-bn", 28),
+    training=TrainingSettings(
+        optimiser=Adam(1e-3, Cosine(warm_up=0.1)),
+        batch_size=64,
+        epochs=8,
+        alpha=1e-3,
+        keep="last",
+        augmentation=Augmentation(crop=0.125, brightness=0.1, contrast=0.2),
+    ),
+    rule=AcceptShare(0.9, calibration="separate"),
+    accommodation=Gaussian(1024, rectified=4096),
+    detector="fused",
+)
+
+
+def _best(architecture: str, size: int, epochs: int, share: float, *, flip: bool = False) -> Settings:
+    network = replace(_BEST.network, architecture=architecture, image_size=size)
+    changed = Augmentation(crop=0.125, flip=0.5 if flip else 0.0, brightness=0.1, contrast=0.2)
+    training = replace(_BEST.training, epochs=epochs, augmentation=changed)
+    return replace(_BEST, network=network, training=training, rule=AcceptShare(share, "separate"))
+
+
+BEST = {
+    "mnist": _best("six-conv-256-bn", 28, epochs=6, share=0.95),
+    "fmnist": _best("six-conv-256-bn", 28, epochs=12, share=0.9, flip=True),
+    "svhn": _best("six-conv-512-bn", 32, epochs=20, share=0.93),
+    "gtsrb": _best("six-conv-512-bn", 48, epochs=20, share=0.92),
+    "cifar10": _best("six-conv-512-bn", 32, epochs=40, share=0.85, flip=True),
+    "digits": replace(
+        _BEST,
+        network=NetworkSettings("small-bn"),
+        training=replace(SMALL_IMAGES.training, batch_size=32),
+        accommodation=Gaussian(rectified=512),
+    ),
+}
+
 # The paper's way on data that is not the paper's: as many steps as ten epochs of 26,400 images.
 PAPER_ELSEWHERE = Settings(
     network=NetworkSettings(),
@@ -114,7 +155,7 @@ PAPER_ELSEWHERE = Settings(
     accommodation=Penalty(),
 )
 
-NAMES = ("default", "photos", "paper", *(f"paper-{name}" for name in PAPER))
+NAMES = ("default", "best", "photos", "paper", *(f"paper-{name}" for name in PAPER))
 
 
 def with_backbone(name: str, *, frozen: bool = False) -> Settings:
@@ -128,13 +169,19 @@ def with_backbone(name: str, *, frozen: bool = False) -> Settings:
 
 
 def preset(name: str, data: str | None = None) -> Settings:
-    """Find the settings of a preset; "paper" takes those of the data set where the paper has it.
+    """Find the settings of a preset; "paper" and "best" take those of the data set, of the paper's own sets.
+
+    On other data "best" is the default.
 
     >>> preset("paper", "fmnist").training.epochs
     20
+    >>> preset("best", "photos/") == preset("default")
+    True
     """
     if name in ("default", "photos"):
         return DEFAULT if name == "default" else PHOTOS
+    if name == "best":
+        return BEST.get(data or "", DEFAULT)
     if name == "paper":
         return PAPER.get(data or "", PAPER_ELSEWHERE)
     if name.removeprefix("paper-") in PAPER and name.startswith("paper-"):

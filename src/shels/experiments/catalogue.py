@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from shels.config import Adam, MeanMinusSd, TrainingSettings
-from shels.config.presets import DEFAULT, PAPER
+from shels.config.presets import BEST, DEFAULT, PAPER
 from shels.data.sources import named_set
 from shels.errors import SettingsError, unknown_name
 from shels.experiments import open_set
 from shels.experiments.experiment import Experiment
-from shels.experiments.methods import METHODS
 from shels.experiments.variants import variants_of
 
 __all__ = ["CATALOGUE", "FAMILIES", "Experiment", "find_experiments"]
@@ -32,10 +31,10 @@ def _across(known: str, novel: str) -> Experiment:
     return Experiment(name, title, known, novel, settings, methods=_DETECTION, trial_count=count)
 
 
-def _incremental(name: str, known: int, novel: int, note: str = "") -> Experiment:
+def _incremental(name: str, known: int, novel: int, note: str = "", suffix: str = "") -> Experiment:
     title = f"{_SHORT[name]}: {known} classes known, {novel} more learned one by one{note}"
-    settings = _SETTINGS[name]
-    made = Experiment(f"incremental/{name}", title, name, name, settings, "learning", known, novel)
+    about = (f"incremental/{name}{suffix}", title, name, name, _SETTINGS[name])
+    made = Experiment(*about, "learning", known, novel)
     count = 3 if name == "gtsrb" else 10  # as in the paper
     return replace(made, methods=_LEARNING, trial_count=count) if name in _PAPER_SETS else made
 
@@ -86,11 +85,28 @@ def _open_set(name: str, note: str = "") -> Experiment:
     """Tell six classes from four by the splits that the open-set literature compares on."""
     title = f"{_SHORT[name]}: 6 of 10 classes known, the others novel, the open-set literature's splits{note}"
     about = (f"osr/{name}", title, name, name, open_set.settings_of(name, _SETTINGS[name]))
-    methods = tuple(method for method in open_set.METHODS if method in METHODS)
     splits = open_set.SPLITS[name]
-    return Experiment(*about, known_count=6, methods=methods, trial_count=len(splits), splits=splits)
+    made = Experiment(*about, known_count=6, methods=open_set.METHODS)
+    return replace(made, trial_count=len(splits), splits=splits)
 
 
+def _at_best(experiment: Experiment, methods: tuple[str, ...] = ()) -> Experiment:
+    """Give an experiment with the preset "best" in place of the paper's settings.
+
+    It is about the fused score, and the Gaussian one on the same networks; or about these methods.
+    """
+    start, _, rest = experiment.title.partition(":")
+    return replace(
+        experiment,
+        name=f"{experiment.name}{AT_BEST}",
+        title=f"{start}, at best:{rest}" if rest else f"{start}, at best",
+        settings=BEST[experiment.known_data],
+        methods=methods or ("shels-fused", "shels-gaussian"),
+    )
+
+
+AT_BEST = "@best"
+"""What the names of experiments with the preset "best" end in."""
 ENTRY_SIZES = (1, 2, 5, 10, 20, 50, 100, 500)
 """Images of each new class in an experiment on few of them; a class that has fewer gives all."""
 _PAPER_SETS = {"mnist": "MNIST", "fmnist": "FMNIST", "svhn": "SVHN", "cifar10": "CIFAR10", "gtsrb": "GTSRB"}
@@ -138,9 +154,24 @@ _BEYOND = (
 )
 _FEW_SHOT = (_few_shot("mnist", 7, 3), _few_shot("fmnist", 4, 3), _few_shot("gtsrb", 23, 9))
 _OPEN_SET = tuple(map(_open_set, ("mnist", "svhn", "cifar10")))
+_LEARNERS_AT_BEST = ("gaussian", "slda", "ranpac", "joint")
+_AT_BEST = (
+    *(_at_best(each) for each in _PAPER if each.name.startswith(("within/", "across/"))),
+    _at_best(_incremental("mnist", 7, 3), _LEARNERS_AT_BEST),
+    _at_best(_incremental("fmnist", 4, 3), _LEARNERS_AT_BEST),
+    _at_best(_incremental("fmnist", 4, 6, suffix="-all"), _LEARNERS_AT_BEST),
+    _at_best(_incremental("gtsrb", 23, 20, suffix="-all"), _LEARNERS_AT_BEST),
+    _at_best(_incremental("cifar10", 5, 5), _LEARNERS_AT_BEST),
+    *(
+        _at_best(each, ("gaussian-agent", "joint-bound"))
+        for each in (*_PAPER, *_BEYOND)
+        if each.name.startswith("open-world/")
+    ),
+)
 _NOTE = " (needs no download; not in the paper)"
 _DIGITS = (
     _within("digits", 5, _NOTE),
+    _at_best(_within("digits", 5, _NOTE)),
     _incremental("digits", 7, 3, _NOTE),
     _open_world("digits", 7, 3, note=_NOTE),
     _few_shot("digits", 7, 3, _NOTE),
@@ -156,7 +187,8 @@ def _with_variants(experiments: Iterable[Experiment]) -> Iterator[Experiment]:
 
 
 CATALOGUE: dict[str, Experiment] = {
-    each.name: each for each in _with_variants((*_PAPER, *_BEYOND, *_FEW_SHOT, *_OPEN_SET, *_DIGITS))
+    each.name: each
+    for each in _with_variants((*_PAPER, *_BEYOND, *_AT_BEST, *_FEW_SHOT, *_OPEN_SET, *_DIGITS))
 }
 """Every experiment that can be run, by its name, variants after the experiment that they are of."""
 
@@ -174,6 +206,7 @@ FAMILIES: dict[str, tuple[Experiment, ...]] = {
     },
     "paper": _REPORTED,
     "beyond": _BEYOND,
+    "best": _AT_BEST,
     "few-shot": _FEW_SHOT,
     "osr": _OPEN_SET,
     "fidelity": _variants("fidelity"),

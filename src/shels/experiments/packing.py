@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shels.errors import MissingDataError
+from shels.experiments.catalogue import AT_BEST
 from shels.experiments.records import Records, record_line, without_folder
 from shels.experiments.trials import TrialResult
 from shels.files import write_whole
@@ -56,11 +57,16 @@ def rounded(value: Any) -> Any:
 def file_of(experiment: str) -> str:
     """Name the file that an experiment's packed results lie in: its family's, or that of all variants.
 
-    The open world has variants of its own, which are no question of fidelity.
+    The open world has variants of its own, which are no question of fidelity. What was run with the preset
+    "best" lies together.
 
     >>> file_of("within/fmnist"), file_of("within/fmnist@last-weights"), file_of("open-world/mnist@mixed")
     ('within.jsonl', 'fidelity.jsonl', 'open-world.jsonl')
+    >>> file_of("within/fmnist@best")
+    'best.jsonl'
     """
+    if experiment.endswith(AT_BEST):
+        return "best.jsonl"
     family = experiment.partition("/")[0]
     return "fidelity.jsonl" if "@" in experiment and family != "open-world" else f"{family}.jsonl"
 

@@ -16,12 +16,16 @@ PHOTO_SIDE = 48
 """Images of this side and more are photos: a network pretrained on photos has something to say of them."""
 
 
+_BY_DATA = ("default", "best")
+"""Presets that leave the network to the data; "best" does so where the data is none of the paper's."""
+
+
 def readable_side(name: str, *, open_choice: bool) -> int:
     """Return the largest side that images are read with before anything is chosen.
 
     open_choice: whether neither a network, a backbone nor a size was asked for.
     """
-    return BACKBONE_SIDE if name == "default" and open_choice and is_installed() else DEFAULT_SIDE
+    return BACKBONE_SIDE if name in _BY_DATA and open_choice and is_installed() else DEFAULT_SIDE
 
 
 class Choice(NamedTuple):
@@ -51,13 +55,15 @@ def chosen(
 
     >>> chosen("default", 28).words
     "small images (28 pixels): the paper's network, trained from scratch"
+    >>> chosen("best", 28, data="fmnist").settings.detector
+    'fused'
     """
     if backbone is not None or frozen:
         return _asked_for(name, backbone or LITE0, architecture, frozen=frozen)
     settings = preset(name, data)
     if name == "photos":
         check_name(LITE0)
-    if name != "default" or side is None:
+    if side is None or name not in _BY_DATA or settings != preset("default"):
         return Choice(settings)
     return Choice(SMALL_IMAGES) if architecture is not None else _by_side(side)
 
@@ -79,7 +85,7 @@ def _asked_for(name: str, backbone: str, architecture: str | None, *, frozen: bo
         raise SettingsError(
             f"a backbone takes the place of the architecture {architecture!r}; give one of them"
         )
-    if name not in ("default", "photos"):
+    if name not in (*_BY_DATA, "photos"):
         raise SettingsError(f'a backbone goes with the presets "default" and "photos", not with {name!r}')
     if backbone != OWN:
         check_name(backbone)

@@ -1,4 +1,4 @@
-"""Writes docs/reproduction.md with its figures, docs/fidelity.md, the table in the README, and the costs."""
+"""Writes docs/reproduction.md with its figures, docs/fidelity.md, docs/best.md, the README's table, costs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from shels.experiments.variants import VARIANTS
 from shels.files import write_whole
 from shels.report import machine
 from shels.report.page import Table, rendered, unbroken
+from shels.report.reproduction.best import best_page
 from shels.report.reproduction.fidelity import fidelity_page
 from shels.report.reproduction.figures import Beside, as_published, beside_published, idle
 from shels.report.reproduction.remarks import FILE, Remarks, read_remarks
@@ -53,6 +54,7 @@ def make_pages(results: Sequence[TrialResult], remarks: Remarks, readme: str, *,
     files: dict[str, str | bytes] = {
         "docs/reproduction.md": unbroken(page),
         "docs/fidelity.md": unbroken(fidelity_page(found, list(VARIANTS.values()), remarks)),
+        "docs/best.md": unbroken(best_page(found, remarks)),
         "README.md": _with_table(readme, found),
         f"src/shels/experiments/{TABLE}": table_of(costs_of(results)),
     }

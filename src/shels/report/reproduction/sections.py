@@ -44,8 +44,9 @@ class Part:
 
 
 def shown(studies: Iterable[Study]) -> list[Study]:
-    """Choose what the paper has, and what goes on from there; other variants have a page of their own."""
-    members = {each.name for family, some in FAMILIES.items() if family != "fidelity" for each in some}
+    """Choose what the paper has, and what goes on from there; the others have pages of their own."""
+    apart = ("fidelity", "best")
+    members = {each.name for family, some in FAMILIES.items() if family not in apart for each in some}
     return [study for study in studies if study.name in members | {*AS_PUBLISHED.values()}]
 
 
