@@ -7,8 +7,8 @@ A candidate is the paper's setting of the data set with changes, joined by "+": 
 cosine, the last weights count), `augment` (crops; flips where they keep the class; brightness and contrast),
 `normalised` (the same network with batch normalisation), `best` (the preset, to be changed further), and
 `network=`, `size=`, `epochs=`, `rate=`, `alpha=`, `scale=`, `batch=`, `decay=`. Each is judged by several
-detectors under several rules; one line for each says what the seeds come to on average. Results are kept in DIR,
-and what is there is not run again.
+detectors under several rules; one line for each says what the seeds come to on average. Results are kept in
+DIR, and what is there is not run again.
 """
 
 from __future__ import annotations

@@ -134,11 +134,11 @@ def _best(architecture: str, size: int, epochs: int, share: float, *, flip: bool
 
 
 BEST = {
-    "mnist": _best("six-conv-256-bn", 28, epochs=6, share=0.95),
+    "mnist": _best("six-conv-256-bn", 28, epochs=6, share=0.94),
     "fmnist": _best("six-conv-256-bn", 28, epochs=12, share=0.9, flip=True),
-    "svhn": _best("six-conv-512-bn", 32, epochs=20, share=0.93),
-    "gtsrb": _best("six-conv-512-bn", 48, epochs=20, share=0.92),
-    "cifar10": _best("six-conv-512-bn", 32, epochs=40, share=0.85, flip=True),
+    "svhn": _best("six-conv-512-bn", 32, epochs=20, share=0.92),
+    "gtsrb": _best("six-conv-512-bn", 48, epochs=20, share=0.91),
+    "cifar10": _best("six-conv-512-bn", 32, epochs=40, share=0.82, flip=True),
     "digits": replace(
         _BEST,
         network=NetworkSettings("small-bn"),
