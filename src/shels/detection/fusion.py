@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -143,25 +143,48 @@ def _filled(rows: Sequence[Tensor]) -> Tensor:
     return torch.stack([torch.nn.functional.pad(row, (0, most - row.shape[1]), value=FILL) for row in rows])
 
 
-def held_out_references(model: Familiarity, samples: KnownSamples, named: Tensor) -> References:
-    """Compare new samples with held-out ones rightly named; named: (n,), what held-out samples are called."""
-    (features, labels), classes = samples.held_out, range(model.classes)
-    scores = model.scores(features, named)
-    right = [(named == position) & (labels == position) for position in classes]
-    mine = [scores[each] for each in right]
-    if min(map(len, mine)) >= FEW:
-        return References.of(mine, torch.cat(mine))
-    if not any(map(len, mine)):  # nothing is named rightly: let what is named at all stand for it
-        mine = [scores[named == position] for position in classes]
-    some = samples.training.take(even_places(samples.training.labels, MOST))
-    there = model.scores(some.features, some.labels)
-    trained = [there[some.labels == position] for position in classes]
-    columns = [
-        borrowed([t[:, i] for t in trained], [m[:, i] for m in mine], FEW, by_medians=True)
-        for i in range(scores.shape[1])
-    ]
-    every = [torch.stack(each, dim=1) for each in zip(*columns, strict=True)]
-    return References.of(every, torch.cat(mine))
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What the scores say of held-out samples, (n, scores), the classes named and the true ones: (n,).
+
+    samples: those, and the training samples by which a class of few borrows from all.
+    """
+
+    model: Familiarity
+    samples: KnownSamples
+    scores: Tensor
+    named: Tensor
+    labels: Tensor
+
+    @classmethod
+    def of(cls, model: Familiarity, samples: KnownSamples, named: Tensor) -> Self:
+        """Score the held-out samples; named: (n,), what they are called."""
+        features, labels = samples.held_out
+        return cls(model, samples, model.scores(features, named), named, labels.to(named.device))
+
+    def references(self, among: Tensor | None = None) -> References:
+        """Compare new samples with those rightly named; among: marks (n,) of those that count, else all."""
+        among = torch.ones_like(self.named, dtype=torch.bool) if among is None else among
+        given = [among & (self.named == position) for position in range(self.model.classes)]
+        mine = [self.scores[each & (self.labels == self.named)] for each in given]
+        if min(map(len, mine)) >= FEW:
+            return References.of(mine, torch.cat(mine))
+        if not any(map(len, mine)):  # nothing is named rightly: let what is named at all stand for it
+            mine = [self.scores[each] for each in given]
+        columns = [
+            borrowed([t[:, i] for t in self._trained], [m[:, i] for m in mine], FEW, by_medians=True)
+            for i in range(self.scores.shape[1])
+        ]
+        every = [torch.stack(each, dim=1) for each in zip(*columns, strict=True)]
+        return References.of(every, torch.cat(mine))
+
+    @cached_property
+    def _trained(self) -> list[Tensor]:
+        """Scores of training samples of each class."""
+        training = self.samples.training
+        some = training.take(even_places(training.labels, MOST))
+        there = self.model.scores(some.features, some.labels)
+        return [there[some.labels == position] for position in range(self.model.classes)]
 
 
 # Weights without novel data: each known class plays novel once ----------------------------------------------
@@ -189,8 +212,9 @@ def folds(samples: KnownSamples, weights: Tensor, directions: int, prototypes: i
         model = Familiarity.fit(*rest.training, rows, directions, prototypes)
         alien = rows_of(samples.held_out.features, samples.held_out.labels == left_out)
         names = model.named(rest.held_out.features)
-        found = held_out_references(model, rest, names)
-        known = found.log_p(model.scores(rest.held_out.features, names), names, among=True)
+        held = HeldOut.of(model, rest, names)
+        found = held.references()
+        known = found.log_p(held.scores, names, among=True)
         called = model.named(alien)
         yield Fold(-known, -found.log_p(model.scores(alien, called), called))
 
