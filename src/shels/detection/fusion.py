@@ -19,7 +19,7 @@ from torch import Tensor
 from shels.detection.calibration import HELD_OUT, borrowed
 from shels.detection.familiarity import HEAD, Familiarity, even_places
 from shels.detection.protocol import KnownSamples, Labelled, rows_of
-from shels.runtime import exporting
+from shels.runtime import exporting, lone
 
 MOST = 512
 """Scores that are kept of each class and score; of more, every so many by rank."""
@@ -54,19 +54,15 @@ class References:
         compared with, so each is one of them itself and is not counted twice.
         """
         asked = scores.T.contiguous()
-        own = self._ranks(scores, asked, named)
         every = torch.searchsorted(self.pooled, asked, right=True)
-        more = 0 if among else 1
-        p_class = (own + more).clamp(min=1) / (self._class_tails.counts[named] + more)
-        p_all = (every.T + more).clamp(min=1) / (self._tails.counts + more)
-        below = torch.stack(
-            [each.below(scores, named, among) for each in (self._class_tails, self._tails)], 1
-        )
-        return torch.stack([p_class, p_all], dim=1).clamp(max=1).log() + below
+        ranks = torch.stack([self._ranks(scores, asked, named), every.T], dim=1)
+        more, tails = (0 if among else 1), self._tails.of_named(named)
+        shares = (ranks + more).clamp(min=1) / (tails.counts + more)
+        return shares.clamp(max=1).log() + tails.below(scores[:, None], among)
 
     def _ranks(self, scores: Tensor, asked: Tensor, named: Tensor) -> Tensor:
         """Count the scores of the named class that are no higher: (n, scores), and turned, -> (n, scores)."""
-        if exporting():  # of each sample its own class alone, as there may be few samples and many classes
+        if exporting() or lone(scores):  # of each sample its own class alone
             alone = scores[..., None].contiguous()
             return torch.searchsorted(self.by_class[named], alone, right=True)[..., 0]
         spread = asked.expand(len(self.by_class), -1, -1).contiguous()
@@ -74,12 +70,10 @@ class References:
         return inside.gather(0, named.expand(1, len(asked), -1))[0].T
 
     @cached_property
-    def _class_tails(self) -> _Tails:
-        return _Tails.of(self.by_class)
-
-    @cached_property
     def _tails(self) -> _Tails:
-        return _Tails.of(self.pooled)
+        """Lower ends of each class's scores and, beside it, those of all: (classes, 2, scores)."""
+        pairs = zip(_Tails.of(self.by_class), _Tails.of(self.pooled), strict=True)
+        return _Tails(*(torch.stack([own, every.expand_as(own)], dim=1) for own, every in pairs))
 
     def with_class(self, scores: Tensor) -> References:
         """Keep one class more, by scores (n, scores) of it; a few borrow how those of other classes lie."""
@@ -117,16 +111,16 @@ class _Tails(NamedTuple):
         width = gaps.sum(dim=-1) / last.clamp(min=1) + 1e-4 * lowest.abs() + 1e-9
         return _Tails(counts, lowest, torch.where(second < FILL, second, lowest), width)
 
-    def below(self, scores: Tensor, named: Tensor, among: bool) -> Tensor:
+    def of_named(self, named: Tensor) -> _Tails:
+        """Look up those of classes: (n,)."""
+        return _Tails(*(each[named] for each in self))
+
+    def below(self, scores: Tensor, among: bool) -> Tensor:
         """Logarithm of what p-values of scores under all others are multiplied by, 0 for the rest.
 
         That of a Pareto tail, (1 + gap / 2 widths)^-2: evidence goes on growing, and no score has all of it.
         """
-        edge = self.second if among else self.lowest
-        if edge.ndim == 2:
-            gap = (edge[named] - scores).clamp(min=0) / self.width[named]
-        else:
-            gap = (edge - scores).clamp(min=0) / self.width
+        gap = ((self.second if among else self.lowest) - scores).clamp(min=0) / self.width
         return -2 * torch.log1p(gap / 2)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from shels.runtime import exporting
+from shels.runtime import exporting, lone
 
 _ENOUGH_FOR_DIRECTIONS = 10_000
 _ROOM = 2**24
@@ -84,11 +84,16 @@ class Projection:
 
     def __call__(self, features: Tensor) -> Tensor:
         """Return features in the projection: (n, s) -> (n, r)."""
-        return _unit(features) @ self.directions - self._offset
+        return _unit(features) @ self.directions - self.offset
 
     @cached_property
-    def _offset(self) -> Tensor:
+    def offset(self) -> Tensor:
+        """Where the centre lies in the projection: (r,)."""
         return self.centre @ self.directions
+
+    def leading(self, directions: int) -> Projection:
+        """Return the projection on the first directions alone."""
+        return Projection(self.centre, self.directions[:, :directions].contiguous())
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -164,6 +169,28 @@ class Discriminant:
 
 
 @dataclass(frozen=True, eq=False)
+class Naming:
+    """What scores each class by features: a projection, if it is needed, and a discriminant."""
+
+    projection: Projection | None
+    discriminant: Discriminant
+
+    @classmethod
+    def of(cls, projection: Projection, discriminant: Discriminant) -> Self:
+        """Join the two. Of fewer classes than directions one product is made, which need not read these."""
+        if len(discriminant.weights) >= projection.directions.shape[1]:
+            return cls(projection, discriminant)
+        weights = discriminant.weights.double()
+        through = (projection.directions.double() @ weights.T).T.float().contiguous()
+        offsets = discriminant.offsets - (weights @ projection.offset.double()).float()
+        return cls(None, Discriminant(through, offsets))
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Return the score of each class: (n, s) -> (n, classes)."""
+        return self.discriminant(_unit(features) if self.projection is None else self.projection(features))
+
+
+@dataclass(frozen=True, eq=False)
 class Spread:
     """How far rows lie from a class's mean, in the spread of the class: its own, drawn to the common one."""
 
@@ -222,6 +249,9 @@ class Distances:
         to sort rows by class, the host would have to wait for the GPU. In an exported graph, which is made
         for any number of rows, each row is measured from its own class alone.
         """
+        if lone(rows):
+            place, near = int(position), rows[:, : self.means.shape[1]]
+            return ((near - self.means[place]) @ self.whitening[place]).square().sum(dim=1)
         if exporting():
             near = rows[:, : self.means.shape[1]] - self.means[position]
             return (near[:, None] @ self.whitening[position]).square().sum(dim=(1, 2))

@@ -22,7 +22,7 @@ from shels.detection.protocol import KnownSamples, rows_of
 from shels.detection.score import Score, Tensors, require
 from shels.kernels.replay import Replay
 from shels.model.networks import Views
-from shels.runtime import row_parts
+from shels.runtime import lone, row_parts
 
 _ROWS = 4096
 
@@ -119,6 +119,8 @@ class Fused(Score):
         return torch.where(_usable(features), scores, -torch.inf)
 
     def _fused(self, views: Views, named: Tensor) -> Tensor:
+        if lone(named):
+            return self._summed(*views, named)[0]
         parts = zip(*(row_parts(each, _ROWS) for each in (*views, named)), strict=True)
         return torch.cat([self._replay(*part)[0] for part in parts])
 
@@ -158,7 +160,8 @@ class Fused(Score):
 
 def _usable(views: Views) -> Tensor:
     """Mark samples of which nothing overflowed: (n,)."""
-    return views.shared.isfinite().all(dim=1) & views.high.isfinite().all(dim=1)
+    most = torch.stack([rows.abs().amax(dim=1) for rows in views])
+    return (most < torch.inf).all(dim=0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ Later classes move neither the distances of a class nor its threshold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from shels.config import ThresholdRule
 from shels.detection import gaussians, protocol
 from shels.detection.calibration import Calibration, Verdicts, padded, require_held_out
 from shels.detection.gaussian_part import VIEWS, Part, described, part_from, part_tensors
-from shels.detection.gaussians import Discriminant, Distances, Projection, Spread
+from shels.detection.gaussians import Discriminant, Distances, Naming, Projection, Spread
 from shels.detection.head import Head
 from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass, StoredParts
 from shels.detection.rectified import directions, rectified
@@ -190,14 +190,15 @@ class GaussianDetector(Detector):
 
     def class_scores(self, features: Views) -> Tensor:
         """Score each class by its best part's discriminant: (n, classes)."""
-        scores = self._part_scores(self._rows(features)[0])
+        self._check(features)
+        scores = self._naming(features.shared)
         scores = torch.where(scores.isfinite(), scores, -torch.inf)  # what overflowed is like none
         out = scores.new_full((scores.shape[0], self.classes), -torch.inf)
         return out.scatter_reduce(1, self._owners.expand_as(scores), scores, "amax")
 
     def verdicts(self, features: Views) -> Verdicts:
         """Decide for each sample by the distance to its class."""
-        protocol.check_views(features, len(self.projections[1].centre), self.width)
+        self._check(features)
         return Verdicts(*self._replay(*features))
 
     @cached_property
@@ -214,8 +215,8 @@ class GaussianDetector(Detector):
 
     def evidence(self, features: Views) -> protocol.Evidence:
         """Compare with every part; how far is far on each layer is that of normal log distances."""
-        rows = self._rows(features)
-        part, count = self._part_scores(rows[0]).argmax(dim=1), len(rows[0])
+        rows = self._near_rows(features)
+        part, count = self._naming(features.shared).argmax(dim=1), len(rows[0])
         pairs = zip(self._distances, rows, strict=True)
         logs = _usable(torch.stack([each.from_all(row) for each, row in pairs], dim=2)).log()
         places = torch.arange(len(self.parts), device=part.device).repeat_interleave(count)
@@ -254,19 +255,37 @@ class GaussianDetector(Detector):
         return white[0].float(), white[1].float()
 
     def _rows(self, features: Views) -> tuple[Tensor, Tensor]:
-        protocol.check_views(features, len(self.projections[1].centre), self.width)
+        self._check(features)
         return self.projections[0](features.shared), self.projections[1](features.high)
 
     def _nearest(self, features: Views) -> tuple[Tensor, Tensor]:
         """Find the part that each sample is given to, and its distances there: (n,), (n, 2)."""
-        rows = self._rows(features)
-        part = self._part_scores(rows[0]).argmax(dim=1)
+        rows = self._near_rows(features)
+        part = self._naming(features.shared).argmax(dim=1)
         pairs = zip(self._distances, rows, strict=True)
         return part, _usable(torch.stack([each(row, part) for each, row in pairs], dim=1))
 
-    def _part_scores(self, rows: Tensor) -> Tensor:
-        """Score each part by the discriminant, from projected shared features: (n, r) -> (n, parts)."""
-        return self._discriminant(rows if self._random is None else rectified(rows, self._random))
+    def _check(self, features: Views) -> None:
+        protocol.check_views(features, len(self.projections[1].centre), self.width)
+
+    def _near_rows(self, features: Views) -> tuple[Tensor, Tensor]:
+        """Project features on what tells known from novel alone."""
+        self._check(features)
+        return self._near(features.shared), self.projections[1](features.high)
+
+    @cached_property
+    def _near(self) -> Projection:
+        return self.projections[0].leading(len(self.priors[0]))
+
+    @cached_property
+    def _naming(self) -> Callable[[Tensor], Tensor]:
+        """What scores each part by the discriminant, from shared features: (n, s) -> (n, parts)."""
+        if self._random is None:
+            return Naming.of(self.projections[0], self._discriminant)
+        return self._rectified_scores
+
+    def _rectified_scores(self, shared: Tensor) -> Tensor:
+        return self._discriminant(rectified(self.projections[0](shared), self._random))
 
     @cached_property
     def _discriminant(self) -> Discriminant:
