@@ -22,7 +22,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from shels import training
-from shels.config import AcceptShare, Adam, NetworkSettings, Settings, TrainingSettings
+from shels.config import OWN, AcceptShare, Adam, Gaussian, NetworkSettings, Settings, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.detection.head import Head
@@ -30,7 +30,8 @@ from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, 
 from shels.detection.registry import DETECTORS
 from shels.errors import SettingsError
 from shels.experiments.engine import versions
-from shels.learner.learner import Learner
+from shels.learner.learner import Learner, with_detector
+from shels.learning.registry import method_of
 from shels.model.networks import Network, Views, build
 from shels.runtime import device, generator
 from shels.training.data import TrialData, TrialTraining
@@ -105,6 +106,7 @@ def stages(chosen: Plan) -> dict[str, Callable[[], list[Measure]]]:
         "stacked training": lambda: [stacked(rounds, chosen.together, chosen.steps)],
         "evaluation": lambda: [evaluation(rounds, images)],
         "detection": lambda: detection(rounds, images),
+        "one by one": lambda: one_by_one(rounds, images // 10),
         "accommodation": lambda: accommodation(rounds),
         "import": lambda: [importing(rounds)],
     }
@@ -203,6 +205,26 @@ def detection(rounds: int, images: int) -> list[Measure]:
     ]
 
 
+@torch.no_grad()
+def one_by_one(rounds: int, images: int) -> list[Measure]:
+    """Compare verdicts on images that come alone, from pixels on, with forward passes of the same network."""
+    found = []
+    for architecture, channels in (("six-conv-256", 1), ("vgg32", 3)):
+        pixels = torch.split(_samples(images).inputs.expand(-1, channels, -1, -1).contiguous(), 1)
+        for detector in ("gaussian", "fused", "fused-learned"):
+            learner = _fitted(architecture, channels, detector)
+            ready = [learner.preparation(each.to(device())) for each in pixels]
+            measure = Measure("one by one", f"{detector}, {architecture}", images, "images", 0, "forward pass")
+            judge, forward = partial(_each, learner.judge, pixels), partial(_each, learner.network, ready)
+            found.append(compare(measure, judge, forward, rounds))
+    return found
+
+
+def _each(work: Callable[[Tensor], object], parts: Sequence[Tensor]) -> None:
+    for part in parts:
+        work(part)
+
+
 def accommodation(rounds: int) -> list[Measure]:
     """Time a class taken in by `gaussian`: 6,000 images after features, and 500 images from pixels on."""
     net, _, gaussian, _ = _detectors()
@@ -293,6 +315,23 @@ def _detectors() -> tuple[Network, Detector, Detector, Detector]:
             )
         ]
     return net, made[0], made[1], made[2]
+
+
+def _fitted(architecture: str, channels: int, detector: str) -> Learner:
+    """Make a learner that names classes by Gaussians, on what a network makes of noise."""
+    way, samples = Gaussian(), _samples(100)
+    prepare = Preparation((channels, *SHAPE[1:]), "pad")
+    net = build(NetworkSettings(architecture), prepare.shape, CLASSES, seed=0).to(device()).eval()
+    inputs = prepare(samples.inputs.expand(-1, channels, -1, -1)).to(device())
+    seen = Views(*(_spread(view, 1000) for view in net.views(inputs)))
+    many = replace(samples, inputs=torch.zeros(1000, 1), labels=torch.arange(1000) % CLASSES)
+    given = Labelled(seen, many.labels.to(device()))
+    asked = OWN if detector == "gaussian" else detector
+    settings = Settings(NetworkSettings(), TrainingSettings(steps=1), AcceptShare(), way, asked)
+    memory = {} if asked == OWN else method_of(way).first_memory(net, many, prepare, seen)
+    with warnings.catch_warnings(action="ignore"):
+        known = KnownSamples(given, given)
+        return with_detector(net, samples.classes, known, prepare, settings, 0, memory=memory)
 
 
 def _high_level(rows: Tensor) -> Views:

@@ -123,6 +123,15 @@ def exporting() -> bool:
     return torch.compiler.is_compiling()
 
 
+def lone(rows: torch.Tensor) -> bool:
+    """Tell whether it is a single row on the CPU, which may then be looked up without a batch of its like.
+
+    >>> lone(torch.zeros(1, 3)), lone(torch.zeros(2, 3))
+    (True, False)
+    """
+    return not exporting() and rows.shape[0] == 1 and not rows.is_cuda
+
+
 class _Followed(Generic[Report, Value]):
     """A generator to loop over; `value` is what it returned."""
 

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from shels.config import ThresholdRule
 from shels.detection.rules import enough_for, on_held_out, threshold, warn_of_few
 from shels.errors import DataError, TrainingError
-from shels.runtime import exporting
+from shels.runtime import exporting, lone
 
 if TYPE_CHECKING:
     from shels.detection.protocol import Detector, KnownSamples
@@ -110,7 +110,7 @@ class Calibration:
 
         row: (n,), the position of that class. Nothing here waits for a GPU.
         """
-        if exporting():  # of each sample its own class alone
+        if exporting() or lone(score):  # of each sample its own class alone
             lower = torch.searchsorted(self.scores[row], score[:, None].contiguous())[:, 0]
             return self._p_value_at[row, lower]
         everywhere = score.expand(len(self.scores), -1).contiguous()

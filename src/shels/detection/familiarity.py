@@ -16,6 +16,7 @@ from torch import Tensor
 from shels.detection.gaussians import Distances, Projection, Spread, Sums, pooled_covariance
 from shels.model.head import unit
 from shels.model.networks import Views
+from shels.runtime import lone
 
 LAYERS = ("shared", "high")
 COMPONENTS = (
@@ -82,22 +83,24 @@ class Layer:
         """Describe a class by features of its samples: mean (r,), whitening (r, r), prototypes (m, r)."""
         return _class_parts(self._projection(_bounded(features)), self.prior, self.prototypes.shape[1])
 
-    def scores(self, features: Tensor, named: Tensor) -> Tensor:
-        """Score samples by the classes that they are given to: (n, s), (n,) -> (n, 4)."""
-        units = unit(_bounded(features))
+    def scores(self, units: Tensor, named: Tensor) -> Tensor:
+        """Score features of length 1 by the classes that they are given to: (n, s), (n,) -> (n, 4)."""
         rows = units @ self.directions - self._offset
         near = self._neighbours(rows, named)
-        common = ((rows - self.means[named]) @ self._common).square().sum(dim=1).clamp(min=1e-12).log()
-        own = self._distances(rows, named).clamp(min=1e-12).log()
+        common = ((rows - self.means[named]) @ self._common).square().sum(dim=1)
+        far = torch.stack([common, self._distances(rows, named)], dim=1).clamp(min=1e-12).log()
         main = rows[:, : max(1, rows.shape[1] // 4)]
         left = (units - self.centre).square().sum(dim=1) - main.square().sum(dim=1)
-        return -torch.stack([near, common, own, left.clamp(min=0).sqrt()], dim=1)
+        return -torch.cat([near[:, None], far, left.clamp(min=0).sqrt()[:, None]], dim=1)
 
     def _neighbours(self, rows: Tensor, named: Tensor) -> Tensor:
         classes, many, _ = self.prototypes.shape
-        bank = self.prototypes.flatten(0, 1)
-        squares = rows.square().sum(dim=1, keepdim=True) + self._lengths - 2 * rows @ bank.T
-        mine = squares.view(-1, classes, many).gather(1, named[:, None, None].expand(-1, 1, many))[:, 0]
+        if lone(rows):
+            mine = (self.prototypes[int(named)] - rows).square().sum(dim=1)[None]
+        else:
+            bank = self.prototypes.flatten(0, 1)
+            squares = rows.square().sum(dim=1, keepdim=True) + self._lengths - 2 * rows @ bank.T
+            mine = squares.view(-1, classes, many).gather(1, named[:, None, None].expand(-1, 1, many))[:, 0]
         nearest = mine.topk(min(_NEAREST, many), dim=1, largest=False).values
         return nearest.clamp(min=0).sqrt().mean(dim=1)
 
@@ -168,12 +171,17 @@ class Familiarity:
 
     def scores(self, views: Views, named: Tensor) -> Tensor:
         """Score samples by the classes that they are given to: (n, components), higher more familiar."""
-        high, rows = _bounded(views.high), self.rows[named]
-        product = (high * rows).sum(dim=1)
-        cosine = (unit(high) * unit(rows)).sum(dim=1)
-        layers = (self.shared.scores(views.shared, named), self.high.scores(views.high, named))
-        found = torch.cat([product[:, None], cosine[:, None], *layers], dim=1)
+        high = _bounded(views.high)
+        units = unit(high)
+        product = (high * self.rows[named]).sum(dim=1, keepdim=True)
+        cosine = (units * self._unit_rows[named]).sum(dim=1, keepdim=True)
+        shared = self.shared.scores(unit(_bounded(views.shared)), named)
+        found = torch.cat([product, cosine, shared, self.high.scores(units, named)], dim=1)
         return found.nan_to_num(nan=-_MOST, posinf=_MOST, neginf=-_MOST).clamp(-_MOST, _MOST)
+
+    @cached_property
+    def _unit_rows(self) -> Tensor:
+        return unit(self.rows)
 
     def with_class(self, views: Views) -> Familiarity:
         """Know one class more, with weights made of its features."""

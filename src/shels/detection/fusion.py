@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from shels.detection.calibration import HELD_OUT, borrowed
 from shels.detection.familiarity import HEAD, Familiarity, even_places
 from shels.detection.protocol import KnownSamples, Labelled, rows_of
-from shels.runtime import exporting
+from shels.runtime import exporting, lone
 
 MOST = 512
 """Scores that are kept of each class and score; of more, every so many by rank."""
@@ -54,19 +54,15 @@ class References:
         compared with, so each is one of them itself and is not counted twice.
         """
         asked = scores.T.contiguous()
-        own = self._ranks(scores, asked, named)
         every = torch.searchsorted(self.pooled, asked, right=True)
-        more = 0 if among else 1
-        p_class = (own + more).clamp(min=1) / (self._class_tails.counts[named] + more)
-        p_all = (every.T + more).clamp(min=1) / (self._tails.counts + more)
-        below = torch.stack(
-            [each.below(scores, named, among) for each in (self._class_tails, self._tails)], 1
-        )
-        return torch.stack([p_class, p_all], dim=1).clamp(max=1).log() + below
+        ranks = torch.stack([self._ranks(scores, asked, named), every.T], dim=1)
+        more, tails = (0 if among else 1), self._tails.of_named(named)
+        shares = (ranks + more).clamp(min=1) / (tails.counts + more)
+        return shares.clamp(max=1).log() + tails.below(scores[:, None], among)
 
     def _ranks(self, scores: Tensor, asked: Tensor, named: Tensor) -> Tensor:
         """Count the scores of the named class that are no higher: (n, scores), and turned, -> (n, scores)."""
-        if exporting():  # of each sample its own class alone, as there may be few samples and many classes
+        if exporting() or lone(scores):  # of each sample its own class alone
             alone = scores[..., None].contiguous()
             return torch.searchsorted(self.by_class[named], alone, right=True)[..., 0]
         spread = asked.expand(len(self.by_class), -1, -1).contiguous()
@@ -74,12 +70,10 @@ class References:
         return inside.gather(0, named.expand(1, len(asked), -1))[0].T
 
     @cached_property
-    def _class_tails(self) -> _Tails:
-        return _Tails.of(self.by_class)
-
-    @cached_property
     def _tails(self) -> _Tails:
-        return _Tails.of(self.pooled)
+        """Lower ends of each class's scores and, beside it, those of all: (classes, 2, scores)."""
+        pairs = zip(_Tails.of(self.by_class), _Tails.of(self.pooled), strict=True)
+        return _Tails(*(torch.stack([own, every.expand_as(own)], dim=1) for own, every in pairs))
 
     def with_class(self, scores: Tensor) -> References:
         """Keep one class more, by scores (n, scores) of it; a few borrow how those of other classes lie."""
@@ -117,16 +111,16 @@ class _Tails(NamedTuple):
         width = gaps.sum(dim=-1) / last.clamp(min=1) + 1e-4 * lowest.abs() + 1e-9
         return _Tails(counts, lowest, torch.where(second < FILL, second, lowest), width)
 
-    def below(self, scores: Tensor, named: Tensor, among: bool) -> Tensor:
+    def of_named(self, named: Tensor) -> _Tails:
+        """Look up those of classes: (n,)."""
+        return _Tails(*(each[named] for each in self))
+
+    def below(self, scores: Tensor, among: bool) -> Tensor:
         """Logarithm of what p-values of scores under all others are multiplied by, 0 for the rest.
 
         That of a Pareto tail, (1 + gap / 2 widths)^-2: evidence goes on growing, and no score has all of it.
         """
-        edge = self.second if among else self.lowest
-        if edge.ndim == 2:
-            gap = (edge[named] - scores).clamp(min=0) / self.width[named]
-        else:
-            gap = (edge - scores).clamp(min=0) / self.width
+        gap = ((self.second if among else self.lowest) - scores).clamp(min=0) / self.width
         return -2 * torch.log1p(gap / 2)
 
 
@@ -143,25 +137,48 @@ def _filled(rows: Sequence[Tensor]) -> Tensor:
     return torch.stack([torch.nn.functional.pad(row, (0, most - row.shape[1]), value=FILL) for row in rows])
 
 
-def held_out_references(model: Familiarity, samples: KnownSamples, named: Tensor) -> References:
-    """Compare new samples with held-out ones rightly named; named: (n,), what held-out samples are called."""
-    (features, labels), classes = samples.held_out, range(model.classes)
-    scores = model.scores(features, named)
-    right = [(named == position) & (labels == position) for position in classes]
-    mine = [scores[each] for each in right]
-    if min(map(len, mine)) >= FEW:
-        return References.of(mine, torch.cat(mine))
-    if not any(map(len, mine)):  # nothing is named rightly: let what is named at all stand for it
-        mine = [scores[named == position] for position in classes]
-    some = samples.training.take(even_places(samples.training.labels, MOST))
-    there = model.scores(some.features, some.labels)
-    trained = [there[some.labels == position] for position in classes]
-    columns = [
-        borrowed([t[:, i] for t in trained], [m[:, i] for m in mine], FEW, by_medians=True)
-        for i in range(scores.shape[1])
-    ]
-    every = [torch.stack(each, dim=1) for each in zip(*columns, strict=True)]
-    return References.of(every, torch.cat(mine))
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What the scores say of held-out samples, (n, scores), the classes named and the true ones: (n,).
+
+    samples: those, and the training samples by which a class of few borrows from all.
+    """
+
+    model: Familiarity
+    samples: KnownSamples
+    scores: Tensor
+    named: Tensor
+    labels: Tensor
+
+    @classmethod
+    def of(cls, model: Familiarity, samples: KnownSamples, named: Tensor) -> Self:
+        """Score the held-out samples; named: (n,), what they are called."""
+        features, labels = samples.held_out
+        return cls(model, samples, model.scores(features, named), named, labels.to(named.device))
+
+    def references(self, among: Tensor | None = None) -> References:
+        """Compare new samples with those rightly named; among: marks (n,) of those that count, else all."""
+        among = torch.ones_like(self.named, dtype=torch.bool) if among is None else among
+        given = [among & (self.named == position) for position in range(self.model.classes)]
+        mine = [self.scores[each & (self.labels == self.named)] for each in given]
+        if min(map(len, mine)) >= FEW:
+            return References.of(mine, torch.cat(mine))
+        if not any(map(len, mine)):  # nothing is named rightly: let what is named at all stand for it
+            mine = [self.scores[each] for each in given]
+        columns = [
+            borrowed([t[:, i] for t in self._trained], [m[:, i] for m in mine], FEW, by_medians=True)
+            for i in range(self.scores.shape[1])
+        ]
+        every = [torch.stack(each, dim=1) for each in zip(*columns, strict=True)]
+        return References.of(every, torch.cat(mine))
+
+    @cached_property
+    def _trained(self) -> list[Tensor]:
+        """Scores of training samples of each class."""
+        training = self.samples.training
+        some = training.take(even_places(training.labels, MOST))
+        there = self.model.scores(some.features, some.labels)
+        return [there[some.labels == position] for position in range(self.model.classes)]
 
 
 # Weights without novel data: each known class plays novel once ----------------------------------------------
@@ -189,8 +206,9 @@ def folds(samples: KnownSamples, weights: Tensor, directions: int, prototypes: i
         model = Familiarity.fit(*rest.training, rows, directions, prototypes)
         alien = rows_of(samples.held_out.features, samples.held_out.labels == left_out)
         names = model.named(rest.held_out.features)
-        found = held_out_references(model, rest, names)
-        known = found.log_p(model.scores(rest.held_out.features, names), names, among=True)
+        held = HeldOut.of(model, rest, names)
+        found = held.references()
+        known = found.log_p(held.scores, names, among=True)
         called = model.named(alien)
         yield Fold(-known, -found.log_p(model.scores(alien, called), called))
 

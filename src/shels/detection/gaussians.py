@@ -5,7 +5,6 @@ The sums are exact: classes may come in any order and be taken out again, with t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,13 +13,9 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from shels.runtime import exporting
+from shels.runtime import exporting, lone
 
 _ENOUGH_FOR_DIRECTIONS = 10_000
-_UNKNOWN_VARIANCE = 0.25
-"""Of the logarithm of distances, where a single sample tells nothing about it."""
-_PRIOR_COUNT = 10
-"""A class's mean distance is drawn to that of all classes as if by this many samples."""
 _ROOM = 2**24
 """Numbers that are held at once where many rows are compared with many classes: 64 MiB."""
 
@@ -89,11 +84,16 @@ class Projection:
 
     def __call__(self, features: Tensor) -> Tensor:
         """Return features in the projection: (n, s) -> (n, r)."""
-        return _unit(features) @ self.directions - self._offset
+        return _unit(features) @ self.directions - self.offset
 
     @cached_property
-    def _offset(self) -> Tensor:
+    def offset(self) -> Tensor:
+        """Where the centre lies in the projection: (r,)."""
         return self.centre @ self.directions
+
+    def leading(self, directions: int) -> Projection:
+        """Return the projection on the first directions alone."""
+        return Projection(self.centre, self.directions[:, :directions].contiguous())
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -169,6 +169,28 @@ class Discriminant:
 
 
 @dataclass(frozen=True, eq=False)
+class Naming:
+    """What scores each class by features: a projection, if it is needed, and a discriminant."""
+
+    projection: Projection | None
+    discriminant: Discriminant
+
+    @classmethod
+    def of(cls, projection: Projection, discriminant: Discriminant) -> Self:
+        """Join the two. Of fewer classes than directions one product is made, which need not read these."""
+        if len(discriminant.weights) >= projection.directions.shape[1]:
+            return cls(projection, discriminant)
+        weights = discriminant.weights.double()
+        through = (projection.directions.double() @ weights.T).T.float().contiguous()
+        offsets = discriminant.offsets - (weights @ projection.offset.double()).float()
+        return cls(None, Discriminant(through, offsets))
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Return the score of each class: (n, s) -> (n, classes)."""
+        return self.discriminant(_unit(features) if self.projection is None else self.projection(features))
+
+
+@dataclass(frozen=True, eq=False)
 class Spread:
     """How far rows lie from a class's mean, in the spread of the class: its own, drawn to the common one."""
 
@@ -227,6 +249,9 @@ class Distances:
         to sort rows by class, the host would have to wait for the GPU. In an exported graph, which is made
         for any number of rows, each row is measured from its own class alone.
         """
+        if lone(rows):
+            place, near = int(position), rows[:, : self.means.shape[1]]
+            return ((near - self.means[place]) @ self.whitening[place]).square().sum(dim=1)
         if exporting():
             near = rows[:, : self.means.shape[1]] - self.means[position]
             return (near[:, None] @ self.whitening[position]).square().sum(dim=(1, 2))
@@ -238,70 +263,3 @@ class Distances:
         at_once = max(1, _ROOM // max(1, rows.numel()))
         pairs = zip(*(torch.split(each, at_once) for each in (self.means, self.whitening)), strict=True)
         return torch.cat([((rows - means[:, None]) @ white).square().sum(dim=2) for means, white in pairs])
-
-
-# How far is far: log distances and their scale -----------------------------------------------------------
-
-
-def log_scores(logs: Tensor, scale: Tensor) -> Tensor:
-    """Score samples, higher more familiar, by log distances (n, 2) and their mean and deviation (n, 2, 2)."""
-    return -((logs - scale[..., 0]) / scale[..., 1]).amax(dim=1)
-
-
-def log_scales(logs: Tensor, predicted: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of log distances, over all and by class: (2, 2), (classes, 2, 2)."""
-    right = [logs[(predicted == c) & (labels == c)] for c in range(classes)]
-    scale = _scale([each for each in right if len(each) > 1] or [logs])
-    return scale, torch.stack([shrunk_scale(each, scale, prior=_PRIOR_COUNT) for each in right])
-
-
-def _scale(groups: Sequence[Tensor]) -> Tensor:
-    """Mean and standard deviation of log distances within groups of them: (n, 2) each -> (2, 2)."""
-    mean = torch.stack([logs.mean(dim=0) for logs in groups]).mean(dim=0)
-    centred = torch.cat([logs - logs.mean(dim=0) for logs in groups])
-    free = len(centred) - len(groups)
-    variance = centred.square().sum(dim=0) / free if free else torch.full_like(mean, _UNKNOWN_VARIANCE)
-    return torch.stack([mean, variance.sqrt().clamp(min=1e-6)], dim=1)
-
-
-def shrunk_scale(logs: Tensor, scale: Tensor, prior: int) -> Tensor:
-    """Mean and deviation of a class's own log distances, drawn to those of all where it has few samples.
-
-    logs: (n, 2) -> (2, 2). prior: how many samples the mean of all counts as. The network was not trained on
-    a class that came later, and its samples lie farther out than those of the first classes, so for such a
-    class it counts as none. What few samples leave uncertain widens the deviation.
-    """
-    if not len(logs):
-        return scale if prior else _single_scale(scale)
-    own = logs.mean(dim=0)
-    return _shrunk_from(len(logs), own, (logs - own).square().sum(dim=0), scale, prior)
-
-
-def _single_scale(scale: Tensor) -> Tensor:
-    """Mean and deviation of log distances from a class of one sample: it lies as far off as those it judges.
-
-    So squared distances are twice those from a mean, and they vary as much again. Later classes lie farther
-    out than the first, by one deviation in the median of MNIST's and FMNIST's.
-    """
-    mean, deviation = scale.unbind(dim=1)
-    return torch.stack([mean + math.log(2) + deviation, deviation * math.sqrt(2)], dim=1)
-
-
-def shrunk_scale_without_each(logs: Tensor, scale: Tensor) -> Tensor:
-    """Give, for each sample of a later class, what `shrunk_scale` gives without it: (n, 2) -> (n, 2, 2).
-
-    A sample that had a say in its own standard would look more familiar than a new one.
-    """
-    n = len(logs)
-    if n < 2:
-        return scale.expand(n, 2, 2)
-    own = logs.mean(dim=0)
-    rest = (n * own - logs) / (n - 1)
-    square = (logs - own).square().sum(dim=0) - (logs - own).square() * (n / (n - 1))
-    return _shrunk_from(n - 1, rest, square.clamp(min=0), scale, prior=0)
-
-
-def _shrunk_from(n: int, own: Tensor, square: Tensor, scale: Tensor, prior: int) -> Tensor:
-    mean = (n * own + prior * scale[:, 0]) / (n + prior)
-    variance = (square + _PRIOR_COUNT * scale[:, 1] ** 2) / (n - 1 + _PRIOR_COUNT)
-    return torch.stack([mean, (variance * (1 + 1 / (n + prior))).sqrt()], dim=-1)

@@ -8,10 +8,15 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from shels.config import AcceptShare, MeanMinusSd, ThresholdRule
 from shels.errors import SettingsError, unknown_name
+
+
+_TAIL = 0.1
+"""Share of scores, the lowest ones, by which it is judged how they thin out."""
 
 
 class Rule(NamedTuple):
@@ -43,9 +48,27 @@ def _lowest_share(rule: AcceptShare, own: Tensor, calibration: Tensor) -> Tensor
     place = (1 - rule.share) * (n + 1) + 1e-9
     rank = min(max(math.floor(place), 1), n)
     low = calibration.kthvalue(rank).values
+    if rule.calibration == "separate" and place < 1 and n > 2:
+        return _under_the_lowest(calibration, place)
     if rule.calibration == "held-out" or not 1 <= place < n:
         return low
     return low + (place - rank) * (calibration.kthvalue(rank + 1).values - low)
+
+
+def _under_the_lowest(calibration: Tensor, place: float) -> Tensor:
+    """Set a threshold below all scores, where they are too few to have one, by how the lowest thin out.
+
+    The lowest k lie under the next one by k excesses. Where scores thin out exponentially, a new one falls more
+    than k (((k + 1) / place)^(1/k) - 1) times their mean below that next one with probability place / (n + 1)
+    just, over draws of all of them: excesses add up to a Gamma variable. Of a thinner tail fewer fall so low;
+    of a longer one more, but no more than below the lowest score, 1 / (n + 1).
+    """
+    n = len(calibration)
+    many = max(2, min(n - 1, round(n * _TAIL)))
+    ordered = calibration.sort().values[: many + 1]
+    edge = ordered[many]
+    far = many * (((many + 1) / place) ** (1 / many) - 1)
+    return torch.minimum(edge - far * (edge - ordered[:many]).mean(), ordered[0])
 
 
 def _lowest_share_words(rule: AcceptShare, over: str) -> str:

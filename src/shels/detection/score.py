@@ -109,13 +109,14 @@ class Score(ABC):
         del samples, named
         return self
 
-    def scores_as(self, views: Views, named: Tensor, *, held_out: bool = False) -> Tensor:
-        """Return the familiarity of samples that are given to these classes, (n,), where that matters to it.
-
-        held_out: they are the samples that it was tuned by.
-        """
-        del named, held_out
+    def scores_as(self, views: Views, named: Tensor) -> Tensor:
+        """Return the familiarity of samples that are given to these classes, (n,), where that matters to it."""
+        del named
         return self.scores(views)
+
+    def held_out_scores(self, samples: KnownSamples, named: Tensor) -> Tensor:
+        """Score the samples that it was tuned by, each as if it had had no say, given these classes: (n,)."""
+        return self.scores_as(samples.held_out.features, named)
 
     def aspects(self, views: Views, named: Tensor) -> Tensors:
         """Return p-values (n,) of samples among the classes that they are given to, by parts of the score.

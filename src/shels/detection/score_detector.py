@@ -88,10 +88,11 @@ class ScoreDetector(Detector):
         right = _by_class(seen, training.labels, right=True)
         thresholding.require_every_class([mine.nonzero() for mine in right], names)
         made = replace(self, score=self.score.tuned(samples, held.argmax(dim=1)))
-        scores = made._scores(held_out.features, held, held_out=True)  # noqa: SLF001 - its own kind
+        beside = self.naming is not None
+        scores = made.score.held_out_scores(samples, held.argmax(dim=1)) if beside else held.amax(dim=1)
 
         def there() -> list[Tensor]:
-            all_scores = made._scores(training.features, seen)  # noqa: SLF001
+            all_scores = made._scores(training.features, seen)  # noqa: SLF001 - its own kind
             return [all_scores[mine] for mine in right]
 
         own, assigned = (
@@ -235,11 +236,11 @@ class ScoreDetector(Detector):
         scores = naming(features)
         return torch.where(scores.isfinite(), scores, -torch.inf)  # what overflowed is like none
 
-    def _scores(self, features: Views, named: Tensor, *, held_out: bool = False) -> Tensor:
-        """Score samples, given their class scores. held_out: those that the score was tuned by."""
+    def _scores(self, features: Views, named: Tensor) -> Tensor:
+        """Score samples, given their class scores."""
         if self.naming is None:
             return named.amax(dim=1)
-        return self.score.scores_as(features, named.argmax(dim=1), held_out=held_out)
+        return self.score.scores_as(features, named.argmax(dim=1))
 
     def verdicts(self, features: Views) -> Verdicts:
         """Decide for each sample: which class it is most like, and whether it is novel."""

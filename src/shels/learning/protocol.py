@@ -205,13 +205,16 @@ def batches(network: Network, samples: Samples, prepare: Preparation) -> Iterato
 def views_of(network: Network, inputs: Tensor, prepare: Preparation, batch_size: int | None = None) -> Views:
     """Give shared and high-level features of any number of inputs, of none too."""
     prepare.check(inputs)
-    network.eval()
+    if network.training:
+        network.eval()
     device = network.head.weight.device
     chunks = torch.split(inputs, batch_size or prepare.evaluation_batch) if len(inputs) else ()
     parts = [network.views(prepare(chunk.to(device))) for chunk in chunks]
     if not parts:
         blank = torch.zeros(1, *inputs.shape[1:], dtype=inputs.dtype, device=device)
         return Views(*(view[:0] for view in network.views(prepare(blank))))
+    if len(parts) == 1:
+        return parts[0]
     return Views(*(torch.cat(view) for view in zip(*parts, strict=True)))
 
 

@@ -7,21 +7,22 @@ A. Gammerman, G. Shafer: Algorithmic Learning in a Random World, 2005.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Literal, Self
 
 import torch
 from torch import Tensor
 
 from shels.detection import familiarity, fusion
+from shels.detection.alike import scores_as_of_new
 from shels.detection.familiarity import Familiarity
-from shels.detection.fusion import References
+from shels.detection.fusion import HeldOut, References
 from shels.detection.head import Head
 from shels.detection.protocol import KnownSamples, rows_of
 from shels.detection.score import Score, Tensors, require
 from shels.kernels.replay import Replay
 from shels.model.networks import Views
-from shels.runtime import row_parts
+from shels.runtime import lone, row_parts
 
 _ROWS = 4096
 
@@ -62,7 +63,7 @@ class Fused(Score):
     @torch.no_grad()
     def tuned(self, samples: KnownSamples, named: Tensor) -> Self:
         """Compare with held-out samples from now on, and learn weights where that is asked for."""
-        found = fusion.held_out_references(self._model, samples, named)
+        found = HeldOut.of(self._model, samples, named).references()
         weights = self.state["weights"]
         if self.weighting == "learned" and self._model.classes > 2:
             size = self.state["shared/directions"].shape[1], min(self.prototypes, 50)
@@ -99,27 +100,36 @@ class Fused(Score):
         return self._fused(views, self._model.named(views))
 
     @torch.no_grad()
-    def scores_as(self, views: Views, named: Tensor, *, held_out: bool = False) -> Tensor:
-        """Return the familiarity of samples with the classes that they are given to.
-
-        held_out: they are the samples that others are compared with, so each counts among them once.
-        """
+    def scores_as(self, views: Views, named: Tensor) -> Tensor:
+        """Return the familiarity of samples with the classes that they are given to."""
         self._require_fit()
         self._check(views)
-        usable = torch.stack([rows.isfinite().all(dim=1) for rows in views]).all(dim=0)
-        scores = self._fused(views, named, among=held_out)
-        return torch.where(usable, scores, -torch.inf)
+        return torch.where(_usable(views), self._fused(views, named), -torch.inf)
 
-    def _fused(self, views: Views, named: Tensor, *, among: bool = False) -> Tensor:
-        work = partial(self._summed, among=True) if among else self._replay
+    @torch.no_grad()
+    def held_out_scores(self, samples: KnownSamples, named: Tensor) -> Tensor:
+        """Score the samples that it was tuned by as new ones would be that are as familiar, see `alike`."""
+        held, features = HeldOut.of(self._model, samples, named), samples.held_out.features
+
+        def scored(given: Tensor, asked: Tensor, among: bool) -> Tensor:
+            found = held.references(given).log_p(held.scores[asked], named[asked], among=among)
+            return self._sum(found)
+
+        scores = scores_as_of_new(scored, len(named), named.device)
+        return torch.where(_usable(features), scores, -torch.inf)
+
+    def _fused(self, views: Views, named: Tensor) -> Tensor:
+        if lone(named):
+            return self._summed(*views, named)[0]
         parts = zip(*(row_parts(each, _ROWS) for each in (*views, named)), strict=True)
-        return torch.cat([work(*part)[0] for part in parts])
+        return torch.cat([self._replay(*part)[0] for part in parts])
 
-    def _summed(self, shared: Tensor, high: Tensor, named: Tensor, *, among: bool = False) -> tuple[Tensor]:
+    def _summed(self, shared: Tensor, high: Tensor, named: Tensor) -> tuple[Tensor]:
         """Add up what all scores say; nothing here waits for a GPU."""
-        scores = self._model.scores(Views(shared, high), named)
-        found = self._references.log_p(scores, named, among=among)
-        return (2 * (found * self.state["weights"]).sum(dim=(1, 2)),)
+        return (self._sum(self._references.log_p(self._model.scores(Views(shared, high), named), named)),)
+
+    def _sum(self, found: Tensor) -> Tensor:
+        return 2 * (found * self.state["weights"]).sum(dim=(1, 2))
 
     @torch.no_grad()
     def aspects(self, views: Views, named: Tensor) -> Tensors:
@@ -146,6 +156,12 @@ class Fused(Score):
     def _state(model: Familiarity, references: References, weights: Tensor) -> Tensors:
         held = {"by_class": references.by_class, "pooled": references.pooled, "weights": weights}
         return model.tensors() | held
+
+
+def _usable(views: Views) -> Tensor:
+    """Mark samples of which nothing overflowed: (n,)."""
+    most = torch.stack([rows.abs().amax(dim=1) for rows in views])
+    return (most < torch.inf).all(dim=0)
 
 
 @dataclass(frozen=True, eq=False)

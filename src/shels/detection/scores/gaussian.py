@@ -7,7 +7,7 @@ Later classes move neither the distances of a class nor its threshold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,20 +16,20 @@ from torch import Tensor
 
 from shels.config import ThresholdRule
 from shels.detection import gaussians, protocol
-from shels.detection.calibration import Calibration, Verdicts, cross_fitted, padded, require_held_out
+from shels.detection.calibration import Calibration, Verdicts, padded, require_held_out
 from shels.detection.gaussian_part import VIEWS, Part, described, part_from, part_tensors
-from shels.detection.gaussians import Discriminant, Distances, Projection, Spread
+from shels.detection.gaussians import Discriminant, Distances, Naming, Projection, Spread
 from shels.detection.head import Head
 from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass, StoredParts
 from shels.detection.rectified import directions, rectified
 from shels.detection.rules import enough_for, threshold, warn_of_few
+from shels.detection.standards import Standards, log_scores, shrunk_scale, shrunk_scale_without_each
 from shels.errors import TrainingError
 from shels.kernels.replay import Replay
 from shels.model.networks import Views
 
 NEAR = (128, 256)
 """How many directions of the shared and of the high-level features tell known from novel."""
-_FOLDS = 10
 _ASPECTS = ("shared features", "high-level features")
 
 
@@ -79,23 +79,17 @@ class GaussianDetector(Detector):
         features, labels = samples.held_out
         require_held_out(features.high)
         predicted, distances = self._nearest(features)
-        logs, count, enough = distances.log(), len(self.parts), enough_for(self.rule)
-        scale, scales = gaussians.log_scales(logs, predicted, labels, count)
-
-        def scored(rest: Tensor, mine: Tensor) -> Tensor:
-            _, without = gaussians.log_scales(logs[rest], predicted[rest], labels[rest], count)
-            return gaussians.log_scores(logs[mine], without[predicted[mine]])
-
-        folds = torch.arange(len(logs), device=logs.device) % min(_FOLDS, len(logs))
-        scores = cross_fitted(folds, scored)
-        chosen = [scores[predicted == c] for c in range(count)]
-        chosen = [own if len(own) >= enough else scores for own in chosen]
+        count, enough = len(self.parts), enough_for(self.rule)
+        found = Standards.of(distances.log(), predicted, labels, count)
+        own = [predicted == c for c in range(count)]
+        own = [mine if int(mine.sum()) >= enough else torch.ones_like(mine) for mine in own]
+        chosen = [found.level(c, mine) for c, mine in enumerate(own)]
         warn_of_few(min(map(len, chosen)), self.rule)
         parts = [
             _calibrated(replace(p, scale=u), self.rule, s)
-            for p, u, s in zip(self.parts, scales, chosen, strict=True)
+            for p, u, s in zip(self.parts, found.scales, chosen, strict=True)
         ]
-        return replace(self, scale=scale, common=scores, parts=tuple(parts), ready=self._discriminant)
+        return replace(self, scale=found.scale, common=found.scores, parts=tuple(parts), ready=self._discriminant)
 
     def with_class(self, new: LearnedClass) -> GaussianDetector:
         """Know one class more, from features of its samples."""
@@ -114,11 +108,11 @@ class GaussianDetector(Detector):
             [each.left_out(row[:, : len(each.mean)]) for each, row in zip(spreads, rows, strict=True)], dim=1
         )
         logs = logs.clamp(min=1e-12).log()
-        scores = gaussians.log_scores(logs, gaussians.shrunk_scale_without_each(logs, self.scale))
+        scores = log_scores(logs, shrunk_scale_without_each(logs, self.scale))
         if len(scores) < enough_for(self.rule):
             scores = torch.cat([scores, self.common])
         limit = threshold(self.rule, scores, scores)
-        own = gaussians.shrunk_scale(logs, self.scale, prior=0)
+        own = shrunk_scale(logs, self.scale, prior=0)
         part = Part(owner, sums, own, scores.sort().values, limit, naming)
         return replace(self, parts=(*self.parts, part), ready=None)
 
@@ -127,17 +121,21 @@ class GaussianDetector(Detector):
         enough, parts = enough_for(rule), []
         for part in self.parts:
             scores = part.calibration
-            if len(scores) < enough:
-                first = bool(torch.isin(scores, self.common).all())  # the common ones hold its own already
-                scores = self.common if first else torch.cat([scores, self.common])
-            parts.append(_calibrated(part, rule, scores))
+            parts.append(_calibrated(part, rule, scores if len(scores) >= enough else self._borrowed(scores)))
         warn_of_few(min(len(part.calibration) for part in parts), rule)
         return replace(self, rule=rule, parts=tuple(parts), ready=self._discriminant)
+
+    def _borrowed(self, scores: Tensor) -> Tensor:
+        """Add the common scores to a class's own, unless they are there already, moved to the class or not."""
+        if len(scores) == len(self.common) or bool(torch.isin(self.common, scores).all()):
+            return scores
+        first = bool(torch.isin(scores, self.common).all())  # then the common ones hold its own
+        return self.common if first else torch.cat([scores, self.common])
 
     def with_known(self, features: Views) -> GaussianDetector:
         """Set the thresholds anew with samples that are known after all."""
         given, distances = self._nearest(features)
-        score = gaussians.log_scores(distances.log(), self._scales[given])
+        score = log_scores(distances.log(), self._scales[given])
         parts = list(self.parts)
         for place in sorted(set(given.tolist())):
             scores = torch.cat([parts[place].calibration, score[given == place].to(self.common)])
@@ -192,14 +190,15 @@ class GaussianDetector(Detector):
 
     def class_scores(self, features: Views) -> Tensor:
         """Score each class by its best part's discriminant: (n, classes)."""
-        scores = self._part_scores(self._rows(features)[0])
+        self._check(features)
+        scores = self._naming(features.shared)
         scores = torch.where(scores.isfinite(), scores, -torch.inf)  # what overflowed is like none
         out = scores.new_full((scores.shape[0], self.classes), -torch.inf)
         return out.scatter_reduce(1, self._owners.expand_as(scores), scores, "amax")
 
     def verdicts(self, features: Views) -> Verdicts:
         """Decide for each sample by the distance to its class."""
-        protocol.check_views(features, len(self.projections[1].centre), self.width)
+        self._check(features)
         return Verdicts(*self._replay(*features))
 
     @cached_property
@@ -209,19 +208,19 @@ class GaussianDetector(Detector):
     def _decide(self, shared: Tensor, high: Tensor) -> tuple[Tensor, ...]:
         """Give predicted class, score, threshold and p-value; nothing here waits for a GPU."""
         part, distances = self._nearest(Views(shared, high))
-        score = gaussians.log_scores(distances.log(), self._scales[part]).float()
+        score = log_scores(distances.log(), self._scales[part]).float()
         calibration = self._calibration
         limits, unlikely = calibration.thresholds[part], calibration.p_values(score, part)
         return self._owners[part], score, limits, unlikely
 
     def evidence(self, features: Views) -> protocol.Evidence:
         """Compare with every part; how far is far on each layer is that of normal log distances."""
-        rows = self._rows(features)
-        part, count = self._part_scores(rows[0]).argmax(dim=1), len(rows[0])
+        rows = self._near_rows(features)
+        part, count = self._naming(features.shared).argmax(dim=1), len(rows[0])
         pairs = zip(self._distances, rows, strict=True)
         logs = _usable(torch.stack([each.from_all(row) for each, row in pairs], dim=2)).log()
         places = torch.arange(len(self.parts), device=part.device).repeat_interleave(count)
-        scores = gaussians.log_scores(logs.flatten(0, 1), self._scales[places]).float()
+        scores = log_scores(logs.flatten(0, 1), self._scales[places]).float()
         found = self._calibration.p_values(scores, places).view(len(self.parts), count).T
         best = found.new_zeros(count, self.classes)
         best = best.scatter_reduce(1, self._owners.expand_as(found), found, "amax")
@@ -256,19 +255,37 @@ class GaussianDetector(Detector):
         return white[0].float(), white[1].float()
 
     def _rows(self, features: Views) -> tuple[Tensor, Tensor]:
-        protocol.check_views(features, len(self.projections[1].centre), self.width)
+        self._check(features)
         return self.projections[0](features.shared), self.projections[1](features.high)
 
     def _nearest(self, features: Views) -> tuple[Tensor, Tensor]:
         """Find the part that each sample is given to, and its distances there: (n,), (n, 2)."""
-        rows = self._rows(features)
-        part = self._part_scores(rows[0]).argmax(dim=1)
+        rows = self._near_rows(features)
+        part = self._naming(features.shared).argmax(dim=1)
         pairs = zip(self._distances, rows, strict=True)
         return part, _usable(torch.stack([each(row, part) for each, row in pairs], dim=1))
 
-    def _part_scores(self, rows: Tensor) -> Tensor:
-        """Score each part by the discriminant, from projected shared features: (n, r) -> (n, parts)."""
-        return self._discriminant(rows if self._random is None else rectified(rows, self._random))
+    def _check(self, features: Views) -> None:
+        protocol.check_views(features, len(self.projections[1].centre), self.width)
+
+    def _near_rows(self, features: Views) -> tuple[Tensor, Tensor]:
+        """Project features on what tells known from novel alone."""
+        self._check(features)
+        return self._near(features.shared), self.projections[1](features.high)
+
+    @cached_property
+    def _near(self) -> Projection:
+        return self.projections[0].leading(len(self.priors[0]))
+
+    @cached_property
+    def _naming(self) -> Callable[[Tensor], Tensor]:
+        """What scores each part by the discriminant, from shared features: (n, s) -> (n, parts)."""
+        if self._random is None:
+            return Naming.of(self.projections[0], self._discriminant)
+        return self._rectified_scores
+
+    def _rectified_scores(self, shared: Tensor) -> Tensor:
+        return self._discriminant(rectified(self.projections[0](shared), self._random))
 
     @cached_property
     def _discriminant(self) -> Discriminant:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shels.config import Gaussian
-from shels.detection.gaussians import Discriminant, Projection, Sums
+from shels.detection.gaussians import Discriminant, Naming, Projection, Sums
 from shels.detection.rectified import FactoredSums, directions, rectified
 from shels.learning.closed_form import ClosedForm
 from shels.learning.protocol import Memory
@@ -54,6 +54,8 @@ class GaussianMethod(ClosedForm):
         values = [memory[each.name] for each in fields(kind) if each.name != "count"]
         rows = zip(memory["count"].tolist(), *values, strict=True)
         discriminant = Discriminant.of([kind(*row) for row in rows])
+        if isinstance(project, Projection):
+            return Naming.of(project, discriminant)
         return lambda features: discriminant(project(features))
 
     @property
