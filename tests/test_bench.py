@@ -75,7 +75,11 @@ def test_evaluation_and_detection_are_compared_with_the_forward_pass():
 
 def test_images_that_come_alone_are_judged_from_pixels_on_by_each_of_our_detectors():
     found = bench.one_by_one(1, images=2)
-    names = [f"{name}, {net}" for net in ("six-conv-256", "vgg32") for name in ("gaussian", "fused", "fused-learned")]
+    names = [
+        f"{name}, {net}"
+        for net in ("six-conv-256", "vgg32")
+        for name in ("gaussian", "fused", "fused-learned")
+    ]
     assert [each.what for each in found] == names
     assert all(each.amount == 2 and each.ratio > 0 for each in found)
 

@@ -214,7 +214,9 @@ def one_by_one(rounds: int, images: int) -> list[Measure]:
         for detector in ("gaussian", "fused", "fused-learned"):
             learner = _fitted(architecture, channels, detector)
             ready = [learner.preparation(each.to(device())) for each in pixels]
-            measure = Measure("one by one", f"{detector}, {architecture}", images, "images", 0, "forward pass")
+            measure = Measure(
+                "one by one", f"{detector}, {architecture}", images, "images", 0, "forward pass"
+            )
             judge, forward = partial(_each, learner.judge, pixels), partial(_each, learner.network, ready)
             found.append(compare(measure, judge, forward, rounds))
     return found

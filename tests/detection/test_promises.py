@@ -11,10 +11,12 @@ import torch
 from shels.config import AcceptShare, Settings, from_dict, to_dict
 from shels.config.presets import DEFAULT
 from shels.data.splits import divided
+from shels.detection.alike import scores_as_of_new
 from shels.detection.head import Head
 from shels.detection.protocol import Context, KnownSamples, Labelled
 from shels.detection.registry import entry_of
 from shels.detection.rules import threshold
+from shels.detection.standards import Standards
 from shels.learner.learner import learn
 from shels.model.networks import Views
 
@@ -95,9 +97,7 @@ def cloud(n, seed):
 
 
 def _within(n):
-    """0.95 and 0.01 to either side; of 20 samples two standard errors of the average over draws.
-
-    """
+    """0.95 and 0.01 to either side; of 20 samples two standard errors of the average over draws."""
     slack = 0.01 if n > 20 else 0.015
     return 0.95 - slack, 0.95 + slack
 
@@ -109,13 +109,37 @@ def test_detectors_keep_their_word_on_few_samples_by_class_where_there_are_enoug
     context = Context(head, SEPARATE, range(4), lambda views: head.logits(views.high))
     training = cloud(400, 1)
     fitted = entry_of(name).fit(context, training)
-    for seed in range(30):
+    for seed in range(100):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             made = fitted.calibrated(KnownSamples(training, cloud(n, 100 + seed)))
-        rates.append(float((~made.verdicts(cloud(2000, 1000 + seed).features).novel).float().mean()))
+        rates.append(float((~made.verdicts(cloud(1000, 1000 + seed).features).novel).float().mean()))
     low, high = _within(n)
     assert low <= sum(rates) / len(rates) <= high
+
+
+def test_on_one_kind_of_feature_the_standards_put_samples_where_they_lie():
+    """Then nothing but the order of the distances counts, whatever standards say: an exact rank."""
+    logs = torch.randn(23, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64).expand(-1, 2)
+    given = torch.zeros(23, dtype=torch.long)
+    found = Standards.of(logs, given, given, 1)
+    mean, deviation = found.scales[0, 0]
+    torch.testing.assert_close(found.level(0, given == 0), -(logs[:, 0] - mean) / deviation)
+    assert found.scores.min() < found.level(0, given == 0).min()  # judged without itself it is stranger
+
+
+def test_held_out_samples_come_out_as_new_ones_that_others_find_as_familiar():
+    values = torch.tensor([0.0, 1.0, 2.0, 3.0])
+
+    def ranks(given, asked, among):  # (1 + how many are no higher) / (1 + how many there are), each once
+        lower = (values[given][None] <= values[asked][:, None]).sum(dim=1)
+        return (lower + (0 if among else 1)) / (given.sum() + (0 if among else 1))
+
+    found = scores_as_of_new(ranks, 4, torch.device("cpu"))
+    # the lowest: 1/4 by the others, who score themselves 1/3, 2/3, 1 without it and 2/4, 3/4, 1 with it
+    assert float(found[0]) == pytest.approx(1 / 4 + (1 / 6 + 1 / 12 + 0) / 3)
+    # the highest: 1 by the others, who score themselves 1/3, 2/3, 1 and then 1/4, 2/4, 3/4
+    assert float(found[3]) == pytest.approx(1 - (1 / 12 + 1 / 6 + 1 / 4) / 3)
 
 
 # Samples that chose nothing ------------------------------------------------------------------------------

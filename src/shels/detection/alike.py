@@ -1,8 +1,8 @@
 """Held-out samples put where a new sample would stand that is as familiar as they are.
 
-What a fused score compares with, it learned from the samples that thresholds are set on. Taken by itself, each
-of these would be judged more strictly than a new sample, which has one sample more to be compared with: a new
-one under the lowest of all is rarer than a held-out one under the lowest of the others.
+What a fused score compares with are the samples that thresholds are set on. Each of these, compared with the
+others, is judged more strictly than a new sample, which is compared with one more: to lie under the lowest of
+all is rarer than to lie under the lowest of the others.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ _NEAREST = 10
 """One in so many of the samples, the nearest ones, say what a score is worth among all."""
 
 
-def scores_as_of_new(scored: Callable[[Tensor, Tensor, bool], Tensor], n: int, device: torch.device) -> Tensor:
+def scores_as_of_new(
+    scored: Callable[[Tensor, Tensor, bool], Tensor], n: int, device: torch.device
+) -> Tensor:
     """Score n held-out samples as new ones would be that are as familiar: (n,).
 
     scored: takes marks (n,) of samples to compare with and of samples to score, and whether these are among
     those; then each is taken out of them for itself.
 
     A new sample and a held-out one are alike to each other where neither is compared with (the jackknife+ of
-    Barber, Candès, Ramdas, Tibshirani 2021). So a fold is scored by the others; and what all samples, the fold
-    among them, make of a score by those others is how they score others that come out about so familiar.
+    Barber, Candès, Ramdas, Tibshirani 2021). So a fold is scored by the others; and what all samples, the
+    fold too, make of a score by those others, is how they score others that come out about so familiar.
     """
     every = torch.ones(n, dtype=torch.bool, device=device)
     alone = scored(every, every, True)

@@ -14,7 +14,6 @@ from torch import Tensor
 from shels.config import AcceptShare, MeanMinusSd, ThresholdRule
 from shels.errors import SettingsError, unknown_name
 
-
 _TAIL = 0.1
 """Share of scores, the lowest ones, by which it is judged how they thin out."""
 
@@ -58,10 +57,10 @@ def _lowest_share(rule: AcceptShare, own: Tensor, calibration: Tensor) -> Tensor
 def _under_the_lowest(calibration: Tensor, place: float) -> Tensor:
     """Set a threshold below all scores, where they are too few to have one, by how the lowest thin out.
 
-    The lowest k lie under the next one by k excesses. Where scores thin out exponentially, a new one falls more
-    than k (((k + 1) / place)^(1/k) - 1) times their mean below that next one with probability place / (n + 1)
-    just, over draws of all of them: excesses add up to a Gamma variable. Of a thinner tail fewer fall so low;
-    of a longer one more, but no more than below the lowest score, 1 / (n + 1).
+    The lowest k lie under the next one by k excesses. Where scores thin out exponentially, a new one falls
+    more than k (((k + 1) / place)^(1/k) - 1) times their mean below that next one with probability
+    place / (n + 1) just, over draws of all of them: excesses add up to a Gamma variable. Of a thinner tail
+    fewer fall so low; of a longer one more, but no more than below the lowest score, 1 / (n + 1).
     """
     n = len(calibration)
     many = max(2, min(n - 1, round(n * _TAIL)))

@@ -110,7 +110,7 @@ class Score(ABC):
         return self
 
     def scores_as(self, views: Views, named: Tensor) -> Tensor:
-        """Return the familiarity of samples that are given to these classes, (n,), where that matters to it."""
+        """Return the familiarity of samples that are given to classes, (n,), where that matters to it."""
         del named
         return self.scores(views)
 

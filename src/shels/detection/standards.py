@@ -38,7 +38,7 @@ class Standards:
 
     @classmethod
     def of(cls, logs: Tensor, predicted: Tensor, labels: Tensor, classes: int) -> Self:
-        """Find them from log distances (n, 2) of samples that are given to classes, and their true classes."""
+        """Find them from log distances (n, 2) of samples to the classes that they are given to."""
         folds = torch.arange(len(logs), device=logs.device) % min(_FOLDS, len(logs))
         given = [folds != fold for fold in range(int(folds.max()) + 1)]
         given = [mine if bool(mine.any()) else ~mine for mine in given]  # of a single sample its own
@@ -59,7 +59,6 @@ class Standards:
         usual, wide = self.scales[position].unbind(dim=1)
         far = mean - self.scores[which, None] * deviation
         return -((far - usual) / wide).mean(dim=1)
-
 
 
 def log_scores(logs: Tensor, scale: Tensor) -> Tensor:

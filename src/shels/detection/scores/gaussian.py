@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -89,7 +89,9 @@ class GaussianDetector(Detector):
             _calibrated(replace(p, scale=u), self.rule, s)
             for p, u, s in zip(self.parts, found.scales, chosen, strict=True)
         ]
-        return replace(self, scale=found.scale, common=found.scores, parts=tuple(parts), ready=self._discriminant)
+        return replace(
+            self, scale=found.scale, common=found.scores, parts=tuple(parts), ready=self._discriminant
+        )
 
     def with_class(self, new: LearnedClass) -> GaussianDetector:
         """Know one class more, from features of its samples."""
@@ -126,7 +128,7 @@ class GaussianDetector(Detector):
         return replace(self, rule=rule, parts=tuple(parts), ready=self._discriminant)
 
     def _borrowed(self, scores: Tensor) -> Tensor:
-        """Add the common scores to a class's own, unless they are there already, moved to the class or not."""
+        """Add the common scores to a class's own, unless they are there already, as they are or moved."""
         if len(scores) == len(self.common) or bool(torch.isin(self.common, scores).all()):
             return scores
         first = bool(torch.isin(scores, self.common).all())  # then the common ones hold its own
@@ -282,10 +284,7 @@ class GaussianDetector(Detector):
         """What scores each part by the discriminant, from shared features: (n, s) -> (n, parts)."""
         if self._random is None:
             return Naming.of(self.projections[0], self._discriminant)
-        return self._rectified_scores
-
-    def _rectified_scores(self, shared: Tensor) -> Tensor:
-        return self._discriminant(rectified(self.projections[0](shared), self._random))
+        return partial(_rectified_scores, self.projections[0], self._random, self._discriminant)
 
     @cached_property
     def _discriminant(self) -> Discriminant:
@@ -353,6 +352,12 @@ class GaussianDetector(Detector):
             rectified=many,
             ready=Discriminant(*named) if named else None,
         )
+
+
+def _rectified_scores(
+    projection: Projection, random: Tensor, discriminant: Discriminant, shared: Tensor
+) -> Tensor:
+    return discriminant(rectified(projection(shared), random))
 
 
 def _calibrated(part: Part, rule: ThresholdRule, scores: Tensor) -> Part:
