@@ -126,8 +126,10 @@ _BEST = Settings(
 )
 
 
-def _best(architecture: str, size: int, epochs: int, share: float, *, flip: bool = False) -> Settings:
-    network = replace(_BEST.network, architecture=architecture, image_size=size)
+def _best(
+    architecture: str, size: int, epochs: int, share: float, *, flip: bool = False, scale: float = 1.0
+) -> Settings:
+    network = replace(_BEST.network, architecture=architecture, image_size=size, scale=scale)
     changed = Augmentation(crop=0.125, flip=0.5 if flip else 0.0, brightness=0.1, contrast=0.2)
     training = replace(_BEST.training, epochs=epochs, augmentation=changed)
     return replace(_BEST, network=network, training=training, rule=AcceptShare(share, "separate"))
@@ -138,7 +140,7 @@ BEST = {
     "fmnist": _best("six-conv-256-bn", 28, epochs=12, share=0.9, flip=True),
     "svhn": _best("six-conv-512-bn", 32, epochs=20, share=0.92),
     "gtsrb": _best("six-conv-512-bn", 48, epochs=20, share=0.91),
-    "cifar10": _best("six-conv-512-bn", 32, epochs=40, share=0.82, flip=True),
+    "cifar10": _best("six-conv-512-bn", 32, epochs=40, share=0.8, flip=True, scale=3.0),
     "digits": replace(
         _BEST,
         network=NetworkSettings("small-bn"),
