@@ -68,7 +68,9 @@ class ReadingReport:
 
         A model would learn that they are grey, whatever they show.
         """
-        all_grey = [name for name, count in self.grey.items() if name is not None and count == self.read[name]]
+        all_grey = [
+            name for name, count in self.grey.items() if name is not None and count == self.read[name]
+        ]
         return sorted(map(str, all_grey))
 
     def plain(self) -> dict[str, Any]:
