@@ -300,6 +300,8 @@ def test_an_onnx_file_that_will_not_do_is_refused(tmp_path):
         open_backbone(str(tmp_path / "text.onnx"))
     with pytest.raises(MissingDataError, match="there is no file"):
         open_backbone(str(tmp_path / "nothing.onnx"))
+    with pytest.raises(MissingDataError, match="there is no file"):
+        backbone_library.check_name(str(tmp_path / "nothing.onnx"))  # before any photo is read
 
 
 @needs_lite

@@ -257,5 +257,12 @@ def _show(result: dict[str, Any], data_dir: Path | None) -> None:
     }
     if result["kept_images"]:
         facts["holds"] = f"{result['kept_images']} of the training images, to learn from again"
-    facts["next"] = shlex.join(["shels", "evaluate", result["model"], result["data"], *where])
+    facts["next"] = shlex.join(["shels", "evaluate", result["model"], _to_evaluate(result["data"]), *where])
     print_facts(facts)
+
+
+def _to_evaluate(data: str) -> str:
+    """Name the test part that `shels split` wrote beside a training part, or else the data themselves."""
+    path = Path(data)
+    beside = path.with_name(f"test{path.suffix}")
+    return str(beside) if path.stem == "train" and beside.exists() else data

@@ -75,8 +75,10 @@ def bare_module(name: str, item: Mapping[str, Any], own: nn.Module | None = None
 
 
 def check_name(name: str) -> None:
-    """Raise where no backbone of this name can be opened: unknown, or its package is not installed."""
+    """Raise where no backbone of this name can be opened: unknown, its package or its file not there."""
     _library(name).require()
+    if name.lower().endswith(".onnx"):
+        _require_file(Path(name))
 
 
 def is_installed(name: str = LITE0) -> bool:
@@ -210,11 +212,15 @@ def _bare_clip(name: str, _: object) -> nn.Module:
 
 def _open_onnx(path: Path) -> Opened:
     LIBRARIES["file.onnx"].require()
-    if not path.is_file():
-        raise MissingDataError(f"there is no file {path}; give the path of an ONNX file that makes features")
+    _require_file(path)
     module = OnnxModule(torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8))
     side = check_onnx(module, path)
     return Opened(module, "", *_IMAGENET, side)
+
+
+def _require_file(path: Path) -> None:
+    if not path.is_file():
+        raise MissingDataError(f"there is no file {path}; give the path of an ONNX file that makes features")
 
 
 def _bare_onnx(_: str, item: Mapping[str, Any]) -> nn.Module:
