@@ -173,7 +173,8 @@ def train(  # noqa: PLR0913 - a parameter for each option
         if validation is not None and share is None:
             held_out = load_validation(validation, data, data_dir, samples)
     files.show_table()
-    found = choose(_side(samples) if size is None else None)
+    side = _side(samples)
+    found = choose(side if size is None else None, vectors=side is None)
     if found.words and not as_json:
         say(found.words)
     work = target.training(samples, made(found.settings), seed=seed, device=where, validation=held_out)

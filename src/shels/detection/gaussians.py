@@ -243,9 +243,13 @@ class Distances:
 # How far is far: log distances and their scale -----------------------------------------------------------
 
 
-def log_scores(logs: Tensor, scale: Tensor) -> Tensor:
-    """Score samples, higher more familiar, by log distances (n, 2) and their mean and deviation (n, 2, 2)."""
-    return -((logs - scale[..., 0]) / scale[..., 1]).amax(dim=1)
+def log_scores(logs: Tensor, scale: Tensor, distance: str = "farther") -> Tensor:
+    """Score samples, higher more familiar, by log distances (n, 2) and their mean and deviation (n, 2, 2).
+
+    distance: whether the farther of the two counts, or their sum.
+    """
+    far = (logs - scale[..., 0]) / scale[..., 1]
+    return -(far.sum(dim=1) if distance == "sum" else far.amax(dim=1))
 
 
 def log_scales(logs: Tensor, predicted: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:

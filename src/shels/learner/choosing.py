@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from shels.config import Settings
-from shels.config.presets import SMALL_IMAGES, preset, with_backbone
+from shels.config.presets import SMALL_IMAGES, VECTORS, preset, with_backbone
 from shels.data.images import DEFAULT_SIDE
 from shels.data.preparation import BACKBONE_SIDE
 from shels.errors import SettingsError
@@ -43,10 +43,11 @@ def chosen(
     backbone: str | None = None,
     frozen: bool = False,
     architecture: str | None = None,
+    vectors: bool = False,
 ) -> Choice:
-    """Choose settings by a preset's name and the side of the images, None for vectors.
+    """Choose settings by a preset's name and the side of the images, None where that has nothing to say.
 
-    backbone, frozen, architecture: what was asked for, which is then not chosen; the architecture "auto" is a
+    vectors: whether the samples are vectors. backbone, frozen, architecture: what was asked for, which is then not chosen; the architecture "auto" is a
     network from scratch, whatever the side.
 
     >>> chosen("default", 28).words
@@ -57,6 +58,8 @@ def chosen(
     settings = preset(name, data)
     if name == "photos":
         check_name(LITE0)
+    if name == "default" and vectors:
+        return Choice(VECTORS)
     if name != "default" or side is None:
         return Choice(settings)
     return Choice(SMALL_IMAGES) if architecture is not None else _by_side(side)
