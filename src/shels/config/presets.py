@@ -46,7 +46,8 @@ SMALL_IMAGES = replace(
 )
 
 # A backbone's features, and vectors brought as features, are many and near to what tells classes: more of
-# their directions count than of maps that were trained from scratch, and both layers' distances (docs/log.md).
+# their directions count than of maps that were trained from scratch, and the distances on both layers
+# (docs/log.md).
 FEATURES = Gaussian(near=512, distance="sum")
 
 # For photos: a pretrained backbone of which most layers are trained too, for a short while at a falling rate:

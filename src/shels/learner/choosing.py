@@ -47,8 +47,8 @@ def chosen(
 ) -> Choice:
     """Choose settings by a preset's name and the side of the images, None where that has nothing to say.
 
-    vectors: whether the samples are vectors. backbone, frozen, architecture: what was asked for, which is then not chosen; the architecture "auto" is a
-    network from scratch, whatever the side.
+    vectors: whether the samples are vectors. backbone, frozen, architecture: what was asked for, which is
+    then not chosen; the architecture "auto" is a network from scratch, whatever the side.
 
     >>> chosen("default", 28).words
     "small images (28 pixels): the paper's network, trained from scratch"

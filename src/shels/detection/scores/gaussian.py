@@ -1,8 +1,8 @@
 """The Gaussian detector: a class is where its features lie, low-level and high-level.
 
 A linear discriminant on the shared features predicts. A sample is novel if it lies farther from the predicted
-class than that class's own samples do, on the shared or on the high-level features, whichever is farther, or on
-both together.
+class than that class's own samples do, on the shared or on the high-level features, whichever is farther, or
+on both together.
 Later classes move neither the distances of a class nor its threshold.
 """
 
@@ -29,7 +29,7 @@ from shels.kernels.replay import Replay
 from shels.model.networks import Views
 
 NEAR_HIGH = 256
-"""How many directions of the high-level features tell known from novel; of the shared ones settings say it."""
+"""How many directions of the high-level features tell known from novel; of the shared ones `Gaussian.near`."""
 _FOLDS = 10
 _ASPECTS = ("shared features", "high-level features")
 
@@ -42,8 +42,8 @@ class GaussianDetector(Detector):
     scale: (2, 2), mean and standard deviation of log distances over those classes. common: their held-out
     scores, which a class of few samples borrows. width: how many shared features there are.
     rectified: how many random, rectified projections name classes; with none, the shared projection does.
-    ready: the discriminant of these parts, where it was worked out before. distance: how the distances on both
-    layers make one score.
+    ready: the discriminant of these parts, where it was worked out before. distance: how the distances on
+    both layers make one score.
     """
 
     rule: ThresholdRule
