@@ -29,7 +29,7 @@ from shels.kernels.replay import Replay
 from shels.model.networks import Views
 
 NEAR_HIGH = 256
-"""Directions of the high-level features that tell known from novel; of the shared ones see `Gaussian.near`."""
+"""Directions of the high-level features that tell known from novel; of the shared ones: `Gaussian.near`."""
 _FOLDS = 10
 _ASPECTS = ("shared features", "high-level features")
 
