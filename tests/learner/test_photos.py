@@ -102,7 +102,10 @@ def test_a_learner_on_a_module_of_ones_own_is_saved_and_loaded_with_the_module(f
     learner.save(tmp_path / "m")
     again = Learner.load(tmp_path / "m", "cpu", backbone=Corners())
     assert torch.equal(again.judge(samples.inputs).score, learner.judge(samples.inputs).score)
-    with pytest.raises(ModelFileError, match=r"module of one's own.*load\(directory, backbone=module\)"):
+    with pytest.raises(
+        ModelFileError,
+        match=r": the model stands on a module of one's own.*load\(directory, backbone=module\)",
+    ):
         Learner.load(tmp_path / "m", "cpu")
 
 

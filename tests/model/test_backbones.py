@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from shels.config import NetworkSettings
-from shels.errors import ArchitectureError, MissingDataError, MissingExtraError, SettingsError
+from shels.errors import ArchitectureError, MissingDataError, MissingExtraError, ModelFileError, SettingsError
 from shels.model import backbone_library
 from shels.model.backbone import Backbone
 from shels.model.backbone_library import LIBRARIES, LITE0, TUNED, bare_module, is_installed, open_backbone
@@ -127,7 +127,7 @@ def test_networks_on_a_backbone_are_copied_and_grow_with_all_of_its_weights():
 def test_a_description_of_a_module_of_ones_own_needs_the_module():
     network = build(NetworkSettings(backbone="own"), (3, 12, 12), 4, 0, small())
     description = describe(network.body)
-    with pytest.raises(ArchitectureError, match=r"load\(directory, backbone=module\)"):
+    with pytest.raises(ModelFileError, match=r"load\(directory, backbone=module\)"):
         rebuild(description)
     again = rebuild(description, own=small(seed=5))
     again.load_state_dict(network.body.state_dict())

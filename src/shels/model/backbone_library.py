@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from shels.errors import ArchitectureError, MissingDataError, MissingExtraError, SettingsError, unknown_name
+from shels.errors import (
+    ArchitectureError,
+    MissingDataError,
+    MissingExtraError,
+    ModelFileError,
+    SettingsError,
+    unknown_name,
+)
 from shels.model.backbone import OWN, Backbone, Origin, digest, skeleton
 from shels.model.head import unit
 from shels.model.onnx_backbone import OnnxModule, check_onnx
@@ -67,7 +74,7 @@ def bare_module(name: str, item: Mapping[str, Any], own: nn.Module | None = None
     """
     if name == OWN:
         if own is None:
-            raise ArchitectureError(
+            raise ModelFileError(
                 "the model stands on a module of one's own, which no file can hold; give it again: "
                 "load(directory, backbone=module)"
             )
