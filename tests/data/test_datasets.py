@@ -233,6 +233,17 @@ def test_a_column_of_arrays_or_pictures_of_any_size_is_taken(kind):
     assert datasets.samples_of(list(images), [0, 1, 0, 1], side=8).inputs.shape == (4, 3, 8, 8)
 
 
+@pytest.mark.parametrize("modes", [("RGB", "L"), ("L", "RGB")])
+def test_grey_pictures_among_colour_ones_become_rgb(modes):
+    pictures = [Image.new(mode, (6, 5), 40 if mode == "L" else (90, 0, 7)) for mode in modes]
+    inputs = datasets.from_torch_dataset([(picture, 0) for picture in pictures]).inputs
+    assert [sorted(set(row.flatten(1).unbind(1)[0].tolist())) for row in inputs] == [
+        [40] if mode == "L" else [0, 7, 90] for mode in modes
+    ]
+    assert datasets.inputs_of(pictures, None, "grey").shape == (2, 1, 5, 6)
+    assert datasets.inputs_of([pictures[modes.index("L")]], None, "rgb").shape == (1, 3, 5, 6)
+
+
 def test_numbers_are_left_to_the_reader_of_arrays():
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
     for x in (

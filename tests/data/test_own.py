@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from shels.data import arrays, datasets, own
+from shels.data import arrays, datasets, own, reading
 from shels.errors import DataError, MissingDataError, SettingsError
 
 random = np.random.default_rng(0)
@@ -314,15 +314,30 @@ def test_an_image_stored_on_its_side_is_turned_upright(tmp_path):
     assert inputs[0, 0, 12:].max() < 15
 
 
-def test_mixed_grey_and_colour_are_refused_until_one_is_chosen(tmp_path):
-    write_image(tmp_path / "x" / "colour.png", "RGB")
-    write_image(tmp_path / "x" / "grey.png", "L")
-    with pytest.raises(
-        DataError, match=r"grey\.png is grey, .*colour\.png is not; choose channels \"rgb\" or"
-    ):
-        own.read_image_files(tmp_path)
-    assert own.read_image_files(tmp_path, channels="rgb").train.inputs.shape == (2, 3, 12, 10)
+@pytest.mark.parametrize(("first", "second"), [("RGB", "L"), ("L", "RGB")])
+def test_grey_images_among_colour_ones_become_rgb_whichever_comes_first(tmp_path, first, second):
+    write_image(tmp_path / "x" / "1.png", first)
+    write_image(tmp_path / "x" / "2.png", second)
+    with reading.file_reading() as report:
+        mixed = own.read_image_files(tmp_path).train.inputs
+    alike = own.read_image_files(tmp_path, channels="rgb").train.inputs
+    assert mixed.shape == (2, 3, 12, 10)
+    assert torch.equal(mixed, alike)
+    assert report.plain()["grey_among_colour"] == 1
+    assert report.told_by_colour() == []
     assert own.read_image_files(tmp_path, channels="grey").train.inputs.shape == (2, 1, 12, 10)
+
+
+def test_a_class_that_is_grey_alone_is_named_and_grey_images_alone_are_not(tmp_path):
+    for place in range(2):
+        write_image(tmp_path / "photo" / f"{place}.png", "RGB")
+        write_image(tmp_path / "scan" / f"{place}.png", "L")
+    with reading.file_reading() as report:
+        own.read_image_files(tmp_path)
+    assert report.told_by_colour() == ["scan"]
+    with reading.file_reading() as report:
+        own.read_images([tmp_path / "scan"])
+    assert report.grey.total() == 0
 
 
 @pytest.mark.parametrize("keep", [0, 20, 60, 0.7])
@@ -448,7 +463,6 @@ def test_items_of_differing_sizes_are_resized(asked, side, kind):
         (("text", 0), "item 1: the image must be a PIL image.*got str"),
         ((torch.zeros(1, 3, 5, 6), 0), r"item 1: .* of shape \(1, 3, 5, 6\)"),
         ((torch.full((3, 5, 6), -2.0), 0), "item 1: .*leave Normalize out"),
-        ((PICTURE.convert("L"), 0), "item 1 has shape .* but item 0"),
         ((torch.rand(3, 5, 6), 0), "item 1 has shape .* but item 0"),
         ((PICTURE, None), "row 1 is missing"),
     ],

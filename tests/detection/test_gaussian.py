@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shels.config import AcceptShare, MeanMinusSd
+from shels.config import AcceptShare, Gaussian, MeanMinusSd
 from shels.detection.head import Head
 from shels.detection.protocol import Context, KnownSamples, Labelled, LearnedClass, rows_of
 from shels.detection.scores.gaussian import GaussianDetector
+from shels.detection.standards import Standards, log_scores
 from shels.errors import DataError
 from shels.model.networks import Views
 
@@ -32,10 +33,11 @@ def detector():
     return made(AcceptShare(0.95))
 
 
-def made(rule):
+def made(rule, gaussian=None):
     training, held = labels_of(0, 1, 2, n=300), labels_of(0, 1, 2, n=200)
     known = KnownSamples(Labelled(drawn(training, 0), training), Labelled(drawn(held, 1), held))
-    return GaussianDetector.fit(Context(HEAD, rule, ()), known.training).calibrated(known)
+    context = Context(HEAD, rule, (), gaussian=gaussian or Gaussian())
+    return GaussianDetector.fit(context, known.training).calibrated(known)
 
 
 def grown(detector, n, seed):
@@ -51,6 +53,42 @@ def test_known_samples_are_recognised_and_accepted_at_the_promised_rate(detector
     found = verdicts(detector, labels)
     assert float((found.predicted == labels).float().mean()) > 0.99
     assert float((~found.novel).float().mean()) == pytest.approx(0.95, abs=0.015)
+
+
+def test_both_layers_distances_together_keep_the_promise_and_are_stored():
+    settings = Gaussian(distance="sum")
+    summed, labels = made(AcceptShare(0.95), settings), labels_of(0, 1, 2, n=3000)
+    found = verdicts(summed, labels)
+    assert float((~found.novel).float().mean()) == pytest.approx(0.95, abs=0.015)
+    assert float((~verdicts(grown(summed, 200, 3), labels_of(3, n=1000)).novel).float().mean()) > 0.92
+    again = GaussianDetector.load(Context(HEAD, AcceptShare(0.95), (), gaussian=settings), summed.tensors())
+    assert torch.equal(verdicts(again, labels).score, found.score)
+
+
+def test_what_differs_a_little_on_both_layers_is_told_by_their_sum_alone():
+    """Standard distances of (2, 2) and (0, 3): the farther one says 2 and 3, their sum 4 and 3."""
+    logs, scale = torch.tensor([[2.0, 2.0], [0.0, 3.0]]), torch.tensor([[0.0, 1.0], [0.0, 1.0]])
+    assert log_scores(logs, scale).tolist() == [-2, -3]
+    assert log_scores(logs, scale, "sum").tolist() == [-4, -3]
+
+
+@pytest.mark.parametrize("distance", ["farther", "sum"])
+def test_a_score_by_standards_that_leaving_it_out_does_not_move_is_the_score_itself(distance):
+    scales = torch.tensor([[[1.0, 0.5], [2.0, 3.0]]])
+    scores = torch.tensor([-1.5, 0.25, -4.0])
+    folds = torch.tensor([0, 1, 0])
+    found = Standards(scales[0], scales, scores, folds, scales.expand(2, 1, 2, 2), distance)
+    assert found.level(0, torch.arange(3)).tolist() == pytest.approx(scores.tolist())
+
+
+def test_a_difference_along_a_minor_direction_needs_enough_of_them():
+    labels = labels_of(0, 1, 2, n=500)
+    seen = drawn(labels, 9)
+    moved = Views(seen.shared + torch.tensor([0, 0, 0, 0, 0, 0, 4.0, -4.0]), seen.high)
+    few, all_of_them = (made(AcceptShare(0.95), Gaussian(near=near)) for near in (2, 8))
+    assert few.priors[0].shape == (2, 2)
+    assert float(all_of_them.verdicts(moved).novel.float().mean()) > 0.95
+    assert float(few.verdicts(moved).novel.float().mean()) < 0.6
 
 
 def test_samples_of_other_classes_are_novel(detector):

@@ -10,8 +10,17 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
-from shels.config import Adam, Augmentation, NetworkSettings, Penalty, Settings, TrainingSettings, to_dict
-from shels.config.presets import DEFAULT, FROZEN, PHOTOS, with_backbone
+from shels.config import (
+    Adam,
+    Augmentation,
+    Gaussian,
+    NetworkSettings,
+    Penalty,
+    Settings,
+    TrainingSettings,
+    to_dict,
+)
+from shels.config.presets import DEFAULT, FROZEN, PHOTOS, VECTORS, with_backbone
 from shels.data.samples import Samples
 from shels.errors import ArchitectureError, MissingExtraError, ModelFileError, SettingsError
 from shels.estimator import OpenWorldClassifier
@@ -93,7 +102,10 @@ def test_a_learner_on_a_module_of_ones_own_is_saved_and_loaded_with_the_module(f
     learner.save(tmp_path / "m")
     again = Learner.load(tmp_path / "m", "cpu", backbone=Corners())
     assert torch.equal(again.judge(samples.inputs).score, learner.judge(samples.inputs).score)
-    with pytest.raises(ModelFileError, match=r"module of one's own.*load\(directory, backbone=module\)"):
+    with pytest.raises(
+        ModelFileError,
+        match=r": the model stands on a module of one's own.*load\(directory, backbone=module\)",
+    ):
         Learner.load(tmp_path / "m", "cpu")
 
 
@@ -215,13 +227,20 @@ def test_the_estimator_refuses_what_is_no_backbone(choice):
 
 def test_auto_takes_a_backbone_for_photos_and_says_so(monkeypatch):
     monkeypatch.setattr(choosing, "is_installed", lambda: True)
-    small, large, vectors = chosen("default", 47), chosen("default", 48), chosen("default", None)
+    small, large, of_a_size = chosen("default", 47), chosen("default", 48), chosen("default", None)
     assert small.settings.network.backbone is None
     assert "the paper's network" in small.words
     assert large.settings == with_backbone(LITE0) == PHOTOS
     assert "pretrained backbone efficientnet-lite0" in large.words
     assert "--frozen" in large.faster
-    assert vectors.settings == DEFAULT
+    assert of_a_size.settings == DEFAULT
+    assert chosen("default", None, vectors=True).settings == VECTORS
+    assert (
+        VECTORS.accommodation
+        == PHOTOS.accommodation
+        == FROZEN.accommodation
+        == Gaussian(near=512, distance="sum")
+    )
     monkeypatch.setattr(choosing, "is_installed", lambda: False)
     without = chosen("default", 200)
     assert without.settings == small.settings
@@ -233,7 +252,7 @@ def test_images_are_shown_changed_but_never_mirrored_and_vectors_as_they_are():
         assert settings.training.augmentation.rotation
         assert settings.training.augmentation.flip == 0
         assert replace(settings, training=replace(settings.training, augmentation=None)) == DEFAULT
-    assert chosen("default", None).settings.training.augmentation is None
+    assert chosen("default", None, vectors=True).settings.training.augmentation is None
 
 
 def test_what_was_asked_for_is_not_chosen(monkeypatch):
@@ -249,9 +268,11 @@ def test_what_was_asked_for_is_not_chosen(monkeypatch):
         chosen("default", 112, backbone="timm/resnet18")
 
 
-def test_an_onnx_file_is_always_frozen():
+def test_an_onnx_file_is_always_frozen(tmp_path):
     pytest.importorskip("onnxruntime")
-    assert chosen("default", 100, backbone="model.onnx").settings.network.frozen
+    path = tmp_path / "model.onnx"
+    path.touch()
+    assert chosen("default", 100, backbone=str(path)).settings.network.frozen
 
 
 def test_settings_without_a_backbone_are_stored_as_they_always_were():

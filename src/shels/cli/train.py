@@ -173,7 +173,8 @@ def train(  # noqa: PLR0913 - a parameter for each option
         if validation is not None and share is None:
             held_out = load_validation(validation, data, data_dir, samples)
     files.show_table()
-    found = choose(_side(samples) if size is None else None)
+    side = _side(samples)
+    found = choose(side if size is None else None, vectors=side is None)
     if found.words and not as_json:
         say(found.words)
     work = target.training(samples, made(found.settings), seed=seed, device=where, validation=held_out)
@@ -257,5 +258,12 @@ def _show(result: dict[str, Any], data_dir: Path | None) -> None:
     }
     if result["kept_images"]:
         facts["holds"] = f"{result['kept_images']} of the training images, to learn from again"
-    facts["next"] = shlex.join(["shels", "evaluate", result["model"], result["data"], *where])
+    facts["next"] = shlex.join(["shels", "evaluate", result["model"], _to_evaluate(result["data"]), *where])
     print_facts(facts)
+
+
+def _to_evaluate(data: str) -> str:
+    """Name the test part that `shels split` wrote beside a training part, or else the data themselves."""
+    path = Path(data)
+    beside = path.with_name(f"test{path.suffix}")
+    return str(beside) if path.stem == "train" and beside.exists() else data

@@ -28,6 +28,10 @@ class Gaussian(Checked, kind="gaussian"):
 
     More name classes better, and a class then costs 258 numbers a projection: 4 MB with 4096.
     """
+    near: Annotated[int, whole(), Rule("at most 2048", lambda value: value <= 2048)] = 128
+    """How many of those values tell known from novel at most, the main directions first."""
+    distance: Literal["farther", "sum"] = "farther"
+    """How far a sample is: by the layer, shared or high-level, on which it lies farther, or by both."""
 
 
 class Penalty(Checked, kind="penalty"):

@@ -50,6 +50,8 @@ _LATER: dict[str, Any] = {
     "zeroed": "held",
     "trains": "at every class",
     "rectified": 0,
+    "near": 128,
+    "distance": "farther",
     "scale": 1.0,
     "schedule": None,
     "decoupled_decay": 0.0,

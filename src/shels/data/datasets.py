@@ -41,20 +41,23 @@ def samples_of(x: Any, y: Any, side: int | None = None) -> Samples | None:
 def inputs_of(x: Any, size: int | None, channels: str | None, side: int | None = None) -> Tensor | None:
     """Return the inputs of what `samples_of` takes, labels or not; a file that cannot be read is an error.
 
-    size, channels: what image files are brought to. side: of images in data sets that differ in size.
+    size: what image files are brought to. channels: what all images are brought to. side: of images in data
+    sets that differ in size.
     """
     if isinstance(x, Dataset):
-        return from_torch_dataset(x, side=side).inputs
+        return images.with_channels(from_torch_dataset(x, side=side).inputs, channels)
     if is_hugging_face(x):
         image, _ = _hugging_face_columns(x)
-        return from_torch_dataset(_Rows(x, image, None), side=side).inputs
+        found = from_torch_dataset(_Rows(x, image, None), side=side).inputs
+        return images.with_channels(found, channels)
     column = _column(x)
     if column is None:
         return None
     with reading.file_reading(strict=True):
         if _is_path(column[0]):
             return reading.read_files(_path_files(column), size, channels).inputs
-        return from_torch_dataset([(image, 0) for image in column], "X", side).inputs
+        found = from_torch_dataset([(image, 0) for image in column], "X", side).inputs
+        return images.with_channels(found, channels)
 
 
 def _kind(x: Any) -> Callable[[Any, int | None], Samples] | None:
@@ -197,7 +200,10 @@ def from_torch_dataset(dataset: Any, origin: str = "the data set", side: int | N
 
 
 class _Gathered:
-    """Images as they come: as they are while they have one moderate size, else brought to one side."""
+    """Images as they come: as they are while they have one moderate size, else brought to one side.
+
+    Grey ones among colour ones become RGB.
+    """
 
     def __init__(self, origin: str, side: int | None) -> None:
         self.origin = origin
@@ -207,6 +213,7 @@ class _Gathered:
 
     def add(self, image: Tensor) -> None:
         """Put one more image to those that came."""
+        image = self._coloured(image)
         first = self.found[0] if self.found else image
         if (image.ndim, image.dtype, image.shape[0]) != (first.ndim, first.dtype, first.shape[0]):
             self._refuse(image, first)
@@ -217,6 +224,16 @@ class _Gathered:
         elif image.shape != first.shape and not self._resized:
             self._refuse(image, first)
         self.found.append(images.resize(image, self.side) if self._resized else image)
+
+    def _coloured(self, image: Tensor) -> Tensor:
+        """Give an image the three colours that others have, or those others the three that it has."""
+        first = self.found[0] if self.found else image
+        if image.ndim != 3 or first.ndim != 3 or image.shape[0] == first.shape[0]:
+            return image
+        if image.shape[0] == 3:
+            self.found = [images.with_channels(each[None], "rgb")[0] for each in self.found]
+            return image
+        return images.with_channels(image[None], "rgb")[0]
 
     def _refuse(self, image: Tensor, first: Tensor) -> None:
         raise DataError(

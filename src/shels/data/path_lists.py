@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
@@ -115,7 +116,14 @@ def named_file(table: Path, text: str) -> ImageFile:
     place = table.parent / text
     if "\\" in text and not place.exists():
         place = table.parent / text.replace("\\", "/")
+    place = _straight(place) if ".." in place.parts else place
     return ImageFile(str(place), place)
+
+
+def _straight(place: Path) -> Path:
+    """Leave `folder/..` out of a path where the rest leads to the same file, as it does but for links."""
+    straight = Path(os.path.normpath(place))
+    return straight if straight.exists() and place.exists() and straight.samefile(place) else place
 
 
 def _rows(path: Path, *required: str) -> Iterator[tuple[int, Columns]]:

