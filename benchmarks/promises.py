@@ -15,7 +15,8 @@ import argparse
 import warnings
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,8 +28,9 @@ from shels.data.samples import Samples
 from shels.data.sources import load
 from shels.data.splits import draw_classes
 from shels.detection.protocol import KnownSamples, Labelled
-from shels.learner.learner import Learner, learn, with_detector
-from shels.learner.pairing import needs_memory
+from shels.learner.learner import Learner, learn
+from shels.learner.pairing import detector_beside, needs_memory
+from shels.learning.protocol import Memory
 from shels.learning.registry import method_of
 from shels.model.networks import Network
 
@@ -37,6 +39,8 @@ KNOWN, TRAINED_ON, MOST = 7, 60, 400
 DETECTORS = ("gaussian", "shels", "fused", "fused-learned")
 Figures = dict[tuple[str, float, int], list[list[float]]]
 Means = dict[tuple[str, float, int], list[np.ndarray]]
+
+Fitted = tuple[Settings, Memory, Any]
 
 
 @dataclass(frozen=True)
@@ -51,23 +55,28 @@ class Trial:
     others: Labelled
     later: Samples
     seed: int
+    fitted: dict[str, Fitted] = field(default_factory=dict)
 
     def learner(self, name: str, held_out: Labelled, share: float) -> Learner:
         """Give a learner whose thresholds were set on these held-out samples."""
-        rule = AcceptShare(share, calibration="separate")
+        if name not in self.fitted:
+            self.fitted[name] = self._fitted(name)
+        settings, memory, fitted = self.fitted[name]
+        rule, classes = AcceptShare(share, calibration="separate"), self.training.classes
+        detector = replace(fitted, rule=rule).calibrated(KnownSamples(self.trained, held_out), classes)
+        about = self.preparation, replace(settings, rule=rule), self.seed
+        return Learner(self.network, classes, classes, detector, *about, memory=memory)
+
+    def _fitted(self, name: str) -> Fitted:
         way = Proximal() if name == "shels" else Gaussian()
         detector = OWN if name in ("shels", "gaussian") else name
-        settings = replace(self.settings, rule=rule, detector=detector, accommodation=way)
+        settings = replace(self.settings, detector=detector, accommodation=way)
         memory = {}
         if needs_memory(settings):
-            method = method_of(way)
             given = self.network, self.training, self.preparation, self.trained.features
-            memory = method.first_memory(*given)
-        samples = KnownSamples(self.trained, held_out)
-        classes = self.training.classes
-        return with_detector(
-            self.network, classes, samples, self.preparation, settings, self.seed, memory=memory
-        )
+            memory = method_of(way).first_memory(*given)
+        entry, context = detector_beside(self.network, memory, settings, self.training.classes)
+        return settings, memory, entry.fit(context, self.trained)
 
 
 def trial(samples: Samples, seed: int) -> Trial:

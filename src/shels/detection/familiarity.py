@@ -16,7 +16,6 @@ from torch import Tensor
 from shels.detection.gaussians import Distances, Projection, Spread, Sums, pooled_covariance
 from shels.model.head import unit
 from shels.model.networks import Views
-from shels.runtime import lone
 
 LAYERS = ("shared", "high")
 COMPONENTS = (
@@ -45,11 +44,13 @@ BY_CLASS = ("means", "whitening", "prototypes")
 FIXED = ("centre", "directions", "prior")
 REMEMBERED = ("rows", *(f"{layer}/{name}" for layer in LAYERS for name in (*FIXED, *BY_CLASS)))
 
-_NEAREST = 3
+NEAREST = 3
 _ROUNDS = 8
 _ENOUGH_FOR_DIRECTIONS = 2048
-_MOST = 1e30
-"""Scores beyond this say no more; sums of squares of what is smaller than its root do not overflow."""
+MOST = 1e30
+"""Scores beyond this say no more."""
+BOUND = MOST**0.5
+"""Features are held within this: sums of their squares do not overflow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +86,9 @@ class Layer:
 
     def scores(self, units: Tensor, named: Tensor) -> Tensor:
         """Score features of length 1 by the classes that they are given to: (n, s), (n,) -> (n, 4)."""
-        rows = units @ self.directions - self._offset
+        rows = units @ self.directions - self.offset
         near = self._neighbours(rows, named)
-        common = ((rows - self.means[named]) @ self._common).square().sum(dim=1)
+        common = ((rows - self.means[named]) @ self.common).square().sum(dim=1)
         far = torch.stack([common, self._distances(rows, named)], dim=1).clamp(min=1e-12).log()
         main = rows[:, : max(1, rows.shape[1] // 4)]
         left = (units - self.centre).square().sum(dim=1) - main.square().sum(dim=1)
@@ -95,13 +96,10 @@ class Layer:
 
     def _neighbours(self, rows: Tensor, named: Tensor) -> Tensor:
         classes, many, _ = self.prototypes.shape
-        if lone(rows):
-            mine = (self.prototypes[int(named)] - rows).square().sum(dim=1)[None]
-        else:
-            bank = self.prototypes.flatten(0, 1)
-            squares = rows.square().sum(dim=1, keepdim=True) + self._lengths - 2 * rows @ bank.T
-            mine = squares.view(-1, classes, many).gather(1, named[:, None, None].expand(-1, 1, many))[:, 0]
-        nearest = mine.topk(min(_NEAREST, many), dim=1, largest=False).values
+        bank = self.prototypes.flatten(0, 1)
+        squares = rows.square().sum(dim=1, keepdim=True) + self._lengths - 2 * rows @ bank.T
+        mine = squares.view(-1, classes, many).gather(1, named[:, None, None].expand(-1, 1, many))[:, 0]
+        nearest = mine.topk(min(NEAREST, many), dim=1, largest=False).values
         return nearest.clamp(min=0).sqrt().mean(dim=1)
 
     @cached_property
@@ -109,7 +107,8 @@ class Layer:
         return Projection(self.centre, self.directions)
 
     @cached_property
-    def _offset(self) -> Tensor:
+    def offset(self) -> Tensor:
+        """Where the centre lies along the directions: (r,)."""
         return self.centre @ self.directions
 
     @cached_property
@@ -117,7 +116,8 @@ class Layer:
         return self.prototypes.flatten(0, 1).square().sum(dim=1)
 
     @cached_property
-    def _common(self) -> Tensor:
+    def common(self) -> Tensor:
+        """What turns deviations into distances in the spread that all classes share: (r, r)."""
         factor = torch.linalg.cholesky(self.prior)
         one = torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
         white: Tensor = torch.linalg.solve_triangular(factor, one, upper=False).T
@@ -174,13 +174,14 @@ class Familiarity:
         high = _bounded(views.high)
         units = unit(high)
         product = (high * self.rows[named]).sum(dim=1, keepdim=True)
-        cosine = (units * self._unit_rows[named]).sum(dim=1, keepdim=True)
+        cosine = (units * self.unit_rows[named]).sum(dim=1, keepdim=True)
         shared = self.shared.scores(unit(_bounded(views.shared)), named)
         found = torch.cat([product, cosine, shared, self.high.scores(units, named)], dim=1)
-        return found.nan_to_num(nan=-_MOST, posinf=_MOST, neginf=-_MOST).clamp(-_MOST, _MOST)
+        return found.nan_to_num(nan=-MOST, posinf=MOST, neginf=-MOST).clamp(-MOST, MOST)
 
     @cached_property
-    def _unit_rows(self) -> Tensor:
+    def unit_rows(self) -> Tensor:
+        """The rows of weights, of length 1."""
         return unit(self.rows)
 
     def with_class(self, views: Views) -> Familiarity:
@@ -277,5 +278,4 @@ def _class_parts(rows: Tensor, prior: Tensor, prototypes: int) -> tuple[Tensor, 
 
 def _bounded(rows: Tensor) -> Tensor:
     """Give features in single precision, without what would overflow when squared."""
-    limit = _MOST**0.5
-    return rows.float().nan_to_num(nan=0.0, posinf=limit, neginf=-limit).clamp(-limit, limit)
+    return rows.float().nan_to_num(nan=0.0, posinf=BOUND, neginf=-BOUND).clamp(-BOUND, BOUND)

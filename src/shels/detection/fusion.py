@@ -19,7 +19,7 @@ from torch import Tensor
 from shels.detection.calibration import HELD_OUT, borrowed
 from shels.detection.familiarity import HEAD, Familiarity, even_places
 from shels.detection.protocol import KnownSamples, Labelled, rows_of
-from shels.runtime import exporting, lone
+from shels.runtime import exporting
 
 MOST = 512
 """Scores that are kept of each class and score; of more, every so many by rank."""
@@ -56,13 +56,13 @@ class References:
         asked = scores.T.contiguous()
         every = torch.searchsorted(self.pooled, asked, right=True)
         ranks = torch.stack([self._ranks(scores, asked, named), every.T], dim=1)
-        more, tails = (0 if among else 1), self._tails.of_named(named)
+        more, tails = (0 if among else 1), _Tails(*self.tails[:, named])
         shares = (ranks + more).clamp(min=1) / (tails.counts + more)
         return shares.clamp(max=1).log() + tails.below(scores[:, None], among)
 
     def _ranks(self, scores: Tensor, asked: Tensor, named: Tensor) -> Tensor:
         """Count the scores of the named class that are no higher: (n, scores), and turned, -> (n, scores)."""
-        if exporting() or lone(scores):  # of each sample its own class alone
+        if exporting():  # of each sample its own class alone, as there may be few samples and many classes
             alone = scores[..., None].contiguous()
             return torch.searchsorted(self.by_class[named], alone, right=True)[..., 0]
         spread = asked.expand(len(self.by_class), -1, -1).contiguous()
@@ -70,10 +70,10 @@ class References:
         return inside.gather(0, named.expand(1, len(asked), -1))[0].T
 
     @cached_property
-    def _tails(self) -> _Tails:
-        """Lower ends of each class's scores and, beside it, those of all: (classes, 2, scores)."""
+    def tails(self) -> Tensor:
+        """Lower ends of each class's scores and, beside it, those of all: (4, classes, 2, scores)."""
         pairs = zip(_Tails.of(self.by_class), _Tails.of(self.pooled), strict=True)
-        return _Tails(*(torch.stack([own, every.expand_as(own)], dim=1) for own, every in pairs))
+        return torch.stack([torch.stack([own, every.expand_as(own)], dim=1) for own, every in pairs])
 
     def with_class(self, scores: Tensor) -> References:
         """Keep one class more, by scores (n, scores) of it; a few borrow how those of other classes lie."""
@@ -109,11 +109,7 @@ class _Tails(NamedTuple):
         gaps = torch.where(lower, ordered.gather(-1, last[..., None]) - ordered, 0.0)
         lowest, second = ordered[..., 0], ordered[..., min(1, ordered.shape[-1] - 1)]
         width = gaps.sum(dim=-1) / last.clamp(min=1) + 1e-4 * lowest.abs() + 1e-9
-        return _Tails(counts, lowest, torch.where(second < FILL, second, lowest), width)
-
-    def of_named(self, named: Tensor) -> _Tails:
-        """Look up those of classes: (n,)."""
-        return _Tails(*(each[named] for each in self))
+        return _Tails(counts.to(width), lowest, torch.where(second < FILL, second, lowest), width)
 
     def below(self, scores: Tensor, among: bool) -> Tensor:
         """Logarithm of what p-values of scores under all others are multiplied by, 0 for the rest.

@@ -20,6 +20,7 @@ from shels.detection.fusion import HeldOut, References
 from shels.detection.head import Head
 from shels.detection.protocol import KnownSamples, rows_of
 from shels.detection.score import Score, Tensors, require
+from shels.detection.single import SingleSample
 from shels.kernels.replay import Replay
 from shels.model.networks import Views
 from shels.runtime import lone, row_parts
@@ -104,6 +105,9 @@ class Fused(Score):
         """Return the familiarity of samples with the classes that they are given to."""
         self._require_fit()
         self._check(views)
+        if lone(named) and views.high.dtype == views.shared.dtype == torch.float32:
+            alone = self._single(views.shared[0].numpy(), views.high[0].numpy(), int(named))
+            return torch.tensor([alone])
         return torch.where(_usable(views), self._fused(views, named), -torch.inf)
 
     @torch.no_grad()
@@ -119,8 +123,6 @@ class Fused(Score):
         return torch.where(_usable(features), scores, -torch.inf)
 
     def _fused(self, views: Views, named: Tensor) -> Tensor:
-        if lone(named):
-            return self._summed(*views, named)[0]
         parts = zip(*(row_parts(each, _ROWS) for each in (*views, named)), strict=True)
         return torch.cat([self._replay(*part)[0] for part in parts])
 
@@ -140,6 +142,10 @@ class Fused(Score):
     @cached_property
     def _replay(self) -> Replay:
         return Replay(self._summed)
+
+    @cached_property
+    def _single(self) -> SingleSample:
+        return SingleSample(self._model, self._references, self.state["weights"])
 
     @cached_property
     def _model(self) -> Familiarity:
