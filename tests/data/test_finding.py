@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shels.data import archives, finding, own, reading, sources
+from shels.data import archives, finding, manner, own, reading, sources
 from shels.errors import DataError, MissingDataError
 
 
@@ -193,7 +193,7 @@ def test_broken_encrypted_and_linked_members_are_left_out_and_named(tmp_path):
     content = bytearray(path.read_bytes())
     content[content.rfind(picture(9)) + 40] ^= 255  # its checksum no longer holds
     path.write_bytes(content)
-    with reading.file_reading() as report:
+    with manner.file_reading() as report:
         assert len(sources.load(path).train) == 1
     assert [(Path(each.name).name, each.label) for each in report.left_out] == [
         ("3.png", None),
@@ -301,7 +301,7 @@ def test_rows_without_a_file_or_a_label_are_left_out_and_named(photos):
         "photos/2.png",
     ]
     path = table(photos, "path,label\n" + "\n".join(rows))
-    with reading.file_reading() as report:
+    with manner.file_reading() as report:
         assert len(sources.load(path).train) == 1
     assert [(Path(each.name).name, each.reason) for each in report.left_out] == [
         ("labels.csv:4", "has no label"),

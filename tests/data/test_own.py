@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from shels.data import arrays, datasets, own, reading
+from shels.data import arrays, datasets, manner, own
 from shels.errors import DataError, MissingDataError, SettingsError
 
 random = np.random.default_rng(0)
@@ -318,7 +318,7 @@ def test_an_image_stored_on_its_side_is_turned_upright(tmp_path):
 def test_grey_images_among_colour_ones_become_rgb_whichever_comes_first(tmp_path, first, second):
     write_image(tmp_path / "x" / "1.png", first)
     write_image(tmp_path / "x" / "2.png", second)
-    with reading.file_reading() as report:
+    with manner.file_reading() as report:
         mixed = own.read_image_files(tmp_path).train.inputs
     alike = own.read_image_files(tmp_path, channels="rgb").train.inputs
     assert mixed.shape == (2, 3, 12, 10)
@@ -332,10 +332,10 @@ def test_a_class_that_is_grey_alone_is_named_and_grey_images_alone_are_not(tmp_p
     for place in range(2):
         write_image(tmp_path / "photo" / f"{place}.png", "RGB")
         write_image(tmp_path / "scan" / f"{place}.png", "L")
-    with reading.file_reading() as report:
+    with manner.file_reading() as report:
         own.read_image_files(tmp_path)
     assert report.told_by_colour() == ["scan"]
-    with reading.file_reading() as report:
+    with manner.file_reading() as report:
         own.read_images([tmp_path / "scan"])
     assert report.grey.total() == 0
 

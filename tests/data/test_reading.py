@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shels.data import decoding, images, own, reading
+from shels.data import decoding, images, manner, own, reading
 from shels.data.finding import Found, ImageFile
 from shels.errors import DataError, MissingDataError, SettingsError
 
@@ -36,7 +36,7 @@ def cpus(request, monkeypatch):
 
 
 def test_a_broken_file_among_many_is_named_and_left_out(photos, cpus):
-    with reading.file_reading() as report:
+    with manner.file_reading() as report:
         data = own.read_image_files(photos)
     good = [number for number in range(COUNT) if number not in BAD]
     assert sorted(data.train.inputs[:, 0, 0, 0].tolist()) == good
@@ -53,7 +53,7 @@ def test_a_broken_file_among_many_is_named_and_left_out(photos, cpus):
 
 
 def test_strict_reading_stops_at_the_first_that_cannot_be_read(photos, cpus):
-    with pytest.raises(DataError, match=r"cat.03\.png"), reading.file_reading(strict=True):
+    with pytest.raises(DataError, match=r"cat.03\.png"), manner.file_reading(strict=True):
         own.read_image_files(photos)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("reading")]
 
@@ -66,7 +66,7 @@ def test_without_a_report_a_warning_names_what_was_left_out(photos):
 def test_a_file_that_was_left_out_before_reading_stops_a_strict_one(tmp_path):
     Image.new("L", (9, 9)).save(tmp_path / "a.png")
     (tmp_path / "b.png").symlink_to(tmp_path / "none.png")
-    with pytest.raises(DataError, match=r"b\.png is a link to"), reading.file_reading(strict=True):
+    with pytest.raises(DataError, match=r"b\.png is a link to"), manner.file_reading(strict=True):
         own.read_images([tmp_path])
 
 
@@ -101,14 +101,14 @@ def test_only_few_images_are_decoded_ahead(monkeypatch):
 
 def test_progress_counts_every_file(photos, cpus):
     seen = []
-    with reading.file_reading(each=seen.append):
+    with manner.file_reading(each=seen.append):
         own.read_image_files(photos)
     assert seen == [(done, COUNT) for done in range(1, COUNT + 1)]
 
 
 def test_groups_hold_some_images_each_and_the_last_what_was_left_out(photos):
     found = own.image_files([photos])
-    with reading.file_reading() as report:
+    with manner.file_reading() as report:
         groups = list(reading.read_groups(found, 4, "grey", at_once=25))
     assert [len(group.files) for group in groups] == [25, 25, 7, 0]
     assert groups[0].inputs.shape == (25, 1, 4, 4)

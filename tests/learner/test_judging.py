@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from shels.data import reading
+from shels.data import manner, reading
 from shels.data.preparation import Preparation
 from shels.data.sources import load_named
 from shels.errors import DataError, MissingExtraError, ModelFileError, SettingsError
@@ -67,7 +67,7 @@ def rows_in(out):
 def test_verdicts_are_those_of_the_images_one_by_one(learner, model, folder, tmp_path, suffix):
     out = tmp_path / f"v{suffix}"
     result = judge(learner, model, folder, out, rows=shards.ROWS)
-    with reading.file_reading():
+    with manner.file_reading():
         expected = {row.source: row for row in file_verdicts(learner, [folder])}
     rows = rows_in(out)
     assert [row["source"] for row in rows] == sorted(expected)

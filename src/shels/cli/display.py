@@ -20,7 +20,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from shels import training
-    from shels.data.reading import ReadProgress
+    from shels.data.manner import ReadProgress
 
 Value = TypeVar("Value")
 Document: TypeAlias = dict[str, Any]

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from shels.cli.display import Shown, listed, messages, say, table
 
 if TYPE_CHECKING:
-    from shels.data.reading import ReadingReport, ReadProgress
+    from shels.data.manner import ReadingReport, ReadProgress
 
 _LINES = 10
 """Files that are named on the screen; JSON has them all."""
@@ -49,7 +49,7 @@ class FileReading(Shown):
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        from shels.data.reading import file_reading  # noqa: PLC0415
+        from shels.data.manner import file_reading  # noqa: PLC0415
 
         self.report = self._stack.enter_context(file_reading(strict=self._strict, each=self._each))
         return self

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from shels.data import images, path_lists, reading, sources
+from shels.data import images, manner, path_lists, reading, sources
 from shels.data.arrays import images_or_vectors, label_list, positions, sorted_classes
 from shels.data.finding import Found, ImageFile
 from shels.data.samples import Label, Samples
@@ -53,7 +53,7 @@ def inputs_of(x: Any, size: int | None, channels: str | None, side: int | None =
     column = _column(x)
     if column is None:
         return None
-    with reading.file_reading(strict=True):
+    with manner.file_reading(strict=True):
         if _is_path(column[0]):
             return reading.read_files(_path_files(column), size, channels).inputs
         found = from_torch_dataset([(image, 0) for image in column], "X", side).inputs

@@ -7,9 +7,8 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,6 +23,7 @@ from shels.data import images
 from shels.data.decoding import QUIET
 from shels.data.finding import Entry, Found, ImageFile, LeftOut
 from shels.data.images import Header
+from shels.data.manner import ReadProgress, current_manner
 from shels.data.samples import Label
 from shels.errors import DataError, MissingExtraError
 
@@ -34,92 +34,6 @@ Fault: TypeAlias = DataError | MissingExtraError
 _MOST_THREADS = 8
 _SAMPLED = 300
 """Headers that tell how large the images of a folder typically are."""
-
-
-class ReadProgress(NamedTuple):
-    """How many of the files have been read."""
-
-    done: int
-    total: int
-
-
-@dataclass
-class ReadingReport:
-    """What was read and what was left out, and why, of all files while it lasts; see `file_reading`.
-
-    read: how many files, by class, None where classes are unknown. grey: how many of them were grey among
-    colour ones, which all became RGB. others: files that are no images, by suffix.
-    """
-
-    read: Counter[Label | None] = field(default_factory=Counter)
-    grey: Counter[Label | None] = field(default_factory=Counter)
-    left_out: list[LeftOut] = field(default_factory=list)
-    others: Counter[str] = field(default_factory=Counter)
-    seconds: float = 0.0
-
-    def by_class(self) -> dict[str, dict[str, int]]:
-        """Count what was read and left out in each class, in order of their names."""
-        out = Counter(each.label for each in self.left_out)
-        names = sorted({name for name in (*self.read, *out) if name is not None}, key=str)
-        return {str(name): {"read": self.read[name], "left_out": out[name]} for name in names}
-
-    def told_by_colour(self) -> list[str]:
-        """Name the classes of which every image is grey, where those of other classes are not.
-
-        A model would learn that they are grey, whatever they show.
-        """
-        all_grey = [
-            name for name, count in self.grey.items() if name is not None and count == self.read[name]
-        ]
-        return sorted(map(str, all_grey))
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
-        left_out = [{"file": each.name, "class": each.label, "reason": each.reason} for each in self.left_out]
-        return {
-            "read": self.read.total(),
-            "grey_among_colour": self.grey.total(),
-            "left_out": left_out,
-            "classes": self.by_class(),
-            "other_files": dict(sorted(self.others.items())),
-            "seconds": self.seconds,
-        }
-
-
-@dataclass(frozen=True)
-class _Manner:
-    """How files are read: whether the first bad one stops it, who is told how far it is, who counts."""
-
-    strict: bool = False
-    each: Callable[[ReadProgress], object] | None = None
-    report: ReadingReport | None = None
-
-
-_USUAL = _Manner()
-_manner: ContextVar[_Manner] = ContextVar("manner of reading", default=_USUAL)
-
-
-@contextmanager
-def file_reading(
-    *, strict: bool = False, each: Callable[[ReadProgress], object] | None = None
-) -> Iterator[ReadingReport]:
-    """Read files in this manner while it lasts, whoever reads them, and count what was read and left out.
-
-    strict: the first file that cannot be read is an error. Otherwise it is left out, and the report has it;
-    without a report a warning names it. each: is called with how far it is.
-
-    >>> from shels.data.own import read_images
-    >>> with file_reading(strict=True) as report:
-    ...     read_images(["none.png"])
-    Traceback (most recent call last):
-    shels.errors.MissingDataError: no image file none.png
-    """
-    report = ReadingReport()
-    token = _manner.set(_Manner(strict, each, report))
-    try:
-        yield report
-    finally:
-        _manner.reset(token)
 
 
 class FilesRead(NamedTuple):
@@ -258,7 +172,7 @@ class _LeavingOut:
     """What is left out of one reading, as the manner of reading says."""
 
     def __init__(self, found: Found) -> None:
-        self.manner = _manner.get()
+        self.manner = current_manner()
         self.others = found.others
         self.left_out = list(found.left_out)
         self.first: Fault | None = None
