@@ -126,8 +126,8 @@ class Showing:
 
     def classes(self) -> list[views.ClassView]:
         """Show every class that is known."""
-        now, log = self.snapshot, [line for _, line in self.bench.index.changes()]
-        rows = class_rows(now.learner, log)
+        now = self.snapshot
+        rows = class_rows(now.learner, [each.facts for each in self.bench.changes if each.counts])
         return [
             views.ClassView(
                 name=str(row["name"]),
