@@ -101,6 +101,7 @@ def test_not_novel_and_rubbish_are_said_of_chosen_images(fed):
     numbers = [each["number"] for each in group_of(fed)["images"]]
     group = group_of(fed)["id"]
     before = fed.get("/rule").json()
+    assert before["seen"] is None, "nobody looked yet: none found is not none there"
     said = fed.post(f"/groups/{group}/name", json={"verdict": "not novel", "images": numbers[:3]}).json()
     assert said["change"]["kind"] == "not-novel"
     rule = fed.get("/rule").json()
@@ -116,6 +117,9 @@ def test_not_novel_and_rubbish_are_said_of_chosen_images(fed):
     )
     refused(fed.post(f"/groups/{group}/name", json={"name": "a", "verdict": "rubbish"}), 422, "either")
     refused(fed.post(f"/groups/{group}/name", json={}), 422)
+    broken = fed.post(f"/groups/{group}/name", content="{name}", headers={"Content-Type": "application/json"})
+    refused(broken, 422, "not JSON")
+    assert broken.json()["field"] == "body"
     refused(fed.post("/groups/g999/name", json={"name": "a"}), 404, "g999")
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from starlette.datastructures import UploadFile
 from torch import Tensor
 
+from shels.errors import SettingsError
 from shels.service import views
 from shels.service.access import Caller, requires
 from shels.service.batching import Batcher
@@ -22,7 +23,6 @@ from shels.service.jobs import BusyError
 from shels.service.limits import Limits
 from shels.service.owner import Service
 from shels.service.problems import RefusedError, answers
-
 
 
 class _Short(APIRoute):
@@ -136,6 +136,8 @@ async def _observed(request: Request, caller: Caller, key: str | None) -> Respon
         inputs = await sent_inputs(request)
         work = partial(service.observe, inputs, key, caller.name)
         seen, verdicts = await in_time(request, asyncio.to_thread(work))
+    except SettingsError as error:  # it came with other samples before
+        raise RefusedError(422, str(error), "Idempotency-Key") from error
     finally:
         state.observing -= 1
     count(request, verdicts)

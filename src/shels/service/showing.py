@@ -190,7 +190,7 @@ class Showing:
             promised=None if accept is None else round(1 - accept, 12),
             held_out=held_out_false_alarms(learner),
             seen=None
-            if rate is None
+            if rate is None or not self.bench.said  # before anybody looked, none would seem to be none
             else views.Rate(rate.value, rate.low or 0.0, rate.high or 1.0, seen.false_alarms, seen.known),
             unreviewed=waiting,
             guarantee=GUARANTEE,
