@@ -10,6 +10,7 @@ TREE = {
     "SettingsError": ("ShelsError", ValueError),
     "DataError": ("ShelsError", ValueError),
     "MissingDataError": ("DataError", FileNotFoundError),
+    "TooLargeError": ("DataError", ValueError),
     "ArchitectureError": ("ShelsError", ValueError),
     "TrainingError": ("ShelsError", RuntimeError),
     "AccommodationError": ("ShelsError", ValueError),

@@ -3,7 +3,8 @@
     ShelsError                what to catch to catch them all
     ├── SettingsError         a setting outside its rule, a name that does not exist
     ├── DataError             samples or labels that cannot be used
-    │   └── MissingDataError  a data set or file that is not where it was looked for
+    │   ├── MissingDataError  a data set or file that is not where it was looked for
+    │   └── TooLargeError     an image of more pixels than are allowed
     ├── ArchitectureError     a network that SHELS cannot work on
     ├── TrainingError         a training that cannot give a usable model
     ├── AccommodationError    a class that cannot be taken in, or out again, by the chosen method
@@ -35,6 +36,10 @@ class DataError(ShelsError, ValueError):
 
 class MissingDataError(DataError, FileNotFoundError):
     """A data set or file is not where it was looked for."""
+
+
+class TooLargeError(DataError):
+    """An image has more pixels than are allowed."""
 
 
 class ArchitectureError(ShelsError, ValueError):

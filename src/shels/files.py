@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +43,24 @@ def write_whole(path: Path, content: bytes | str) -> None:
         if isinstance(error, OSError):  # the caller knows the file by its own name
             raise type(error)(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def append_whole(file: FileIO, line: bytes) -> None:
+    """Add a line to an open file, on disk when this returns; where that fails, nothing of it stays.
+
+    The file has no buffer: one would write the rest of a line that was given up when it is closed.
+    """
+    end = file.seek(0, os.SEEK_END)
+    try:
+        taken = file.write(line)
+        os.fsync(file.fileno())
+        whole = taken == len(line)
+    except OSError:
+        file.truncate(end)
+        raise
+    if not whole:  # the disk took the first part
+        file.truncate(end)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def check_writable(directory: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shels.agent import events
+from shels.agent import events, workbench
+from shels.agent.groups import read_groups
 from shels.agent.home import Home
 from shels.agent.workbench import Workbench
 from shels.errors import DataError, ModelFileError, SettingsError
@@ -159,6 +160,42 @@ def test_groups_are_split_and_merged_by_a_person_and_stay_so(bench, home, digits
     for each in reversed(bench.changes[-2:]):
         bench.undo(each.id, "ada")
     assert bench.groups.of(group.id).members == group.members
+
+
+def test_what_the_log_has_counts_though_there_was_no_room_for_the_groups(bench, home, digits, monkeypatch):
+    feed(bench, digits[2].inputs)
+    bench.regroup()
+    before = bench.waiting()
+    group = bench.groups.found[0]
+    written = (home.directory / "novel" / "groups.json").read_bytes()
+
+    def full(*given):
+        raise ModelFileError("no space left")
+
+    monkeypatch.setattr(workbench, "write_groups", full)
+    change = bench.dismiss(group.id, "ada", group.members[:2])
+    assert change.counts
+    assert bench.waiting() == [each for each in before if each not in group.members[:2]]
+    assert (home.directory / "novel" / "groups.json").read_bytes() == written
+    assert state(opened_again(home)) == state(bench)
+    monkeypatch.undo()
+    bench.dismiss(group.id, "ada", group.members[2:4])
+    assert read_groups(home)[0] == bench.groups
+
+
+def test_a_line_of_which_the_disk_took_a_part_is_not_in_the_log(bench, home, monkeypatch):
+    log = home.directory / "events.jsonl"
+    bench.set_accept_share(0.9, "ada")
+    before = log.read_bytes()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shels.files.os.fsync", full)
+        with pytest.raises(ModelFileError, match="No space"):
+            home.record({"kind": "dismissed", "batch": "", "images": 1, "members": "1", "by": "ada"})
+    assert log.read_bytes() == before
 
 
 def test_a_home_that_cannot_be_written_to_loses_and_counts_nothing(bench, digits, monkeypatch):

@@ -95,7 +95,9 @@ def test_observed_samples_are_counted_once_by_their_key(client, novel):
     live = client.get("/live").json()
     assert live["observed"] == 20
     assert live["waiting"] == first["observed"]["novel"]
-    refused(client.post("/observe", content=npy(novel[20:40]), headers=headers), 422, "new key")
+    other = client.post("/observe", content=npy(novel[20:40]), headers=headers)
+    refused(other, 422, "new key")
+    assert other.json()["field"] == "Idempotency-Key"
 
 
 def test_what_is_no_sample_of_the_model_is_refused_with_what_to_do(client, known):
@@ -149,7 +151,7 @@ def test_what_is_too_large_is_refused_before_it_is_unpacked(small, known):
     assert len(bomb) < 100_000
     refused(small.post("/judge", content=bomb, headers={"Content-Type": "application/zip"}), 413, "unpack")
     large = png(np.zeros((2000, 2000), np.uint8))
-    refused(small.post("/judge", files={"files": ("large.png", large)}), 422, "pixels")
+    refused(small.post("/judge", files={"files": ("large.png", large)}), 413, "pixels")
     half = png(np.zeros((900, 900), np.uint8))
     refused(
         small.post("/judge", files=[("files", ("a.png", half)), ("files", ("b.png", half))]), 413, "together"
@@ -162,7 +164,7 @@ def test_a_header_that_lies_about_a_huge_image_costs_nothing(small):
 
     head = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 0, 0, 0, 0)
     bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(100)))
-    refused(small.post("/judge", content=bomb, headers={"Content-Type": "image/png"}), 422, "pixels")
+    refused(small.post("/judge", content=bomb, headers={"Content-Type": "image/png"}), 413, "pixels")
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         shape = b"{'descr': '<f8', 'fortran_order': False, 'shape': (9, 999999999), }\n"

@@ -66,6 +66,25 @@ def test_the_whole_story_a_group_appears_is_named_is_known_and_is_undone(fed, no
     assert any(each["id"] == group["id"] for each in fed.get("/groups").json())
 
 
+def test_a_class_shows_who_named_it_not_who_made_a_change_that_was_taken_back(fed):
+    def row(name):
+        found = next(each for each in fed.get("/classes").json() if each["name"] == name)
+        return found["origin"], found["by"], found["time"]
+
+    group = group_of(fed)["id"]
+    taught = row("3")
+    fed.post(f"/groups/{group}/name", json={"name": "odd"}, headers={"X-Shels-Name": "Ada"})
+    named = row("odd")
+    assert named[:2] == ("taken in", "Ada")
+    renamed = fed.post("/classes/rename", json={"name": "odd", "to": "even"}, headers={"X-Shels-Name": "Bob"})
+    assert row("even")[1] == "Bob"
+    fed.post(f"/changes/{renamed.json()['change']['id']}/undo", headers={"X-Shels-Name": "Cy"})
+    assert row("odd") == named
+    joined = fed.post(f"/groups/{group_of(fed, 5)['id']}/name", json={"name": "3"})
+    assert joined.status_code == 200, joined.text
+    assert row("3") == taught == ("taught", None, None)
+
+
 def test_why_shows_the_nearest_known_examples(fed, known):
     fed.post("/observe", content=npy(known[:60]), headers=NPY)
     number = group_of(fed)["images"][0]["number"]
@@ -82,6 +101,7 @@ def test_not_novel_and_rubbish_are_said_of_chosen_images(fed):
     numbers = [each["number"] for each in group_of(fed)["images"]]
     group = group_of(fed)["id"]
     before = fed.get("/rule").json()
+    assert before["seen"] is None, "nobody looked yet: none found is not none there"
     said = fed.post(f"/groups/{group}/name", json={"verdict": "not novel", "images": numbers[:3]}).json()
     assert said["change"]["kind"] == "not-novel"
     rule = fed.get("/rule").json()
@@ -97,6 +117,9 @@ def test_not_novel_and_rubbish_are_said_of_chosen_images(fed):
     )
     refused(fed.post(f"/groups/{group}/name", json={"name": "a", "verdict": "rubbish"}), 422, "either")
     refused(fed.post(f"/groups/{group}/name", json={}), 422)
+    broken = fed.post(f"/groups/{group}/name", content="{name}", headers={"Content-Type": "application/json"})
+    refused(broken, 422, "not JSON")
+    assert broken.json()["field"] == "body"
     refused(fed.post("/groups/g999/name", json={"name": "a"}), 404, "g999")
 
 

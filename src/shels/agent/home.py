@@ -29,6 +29,7 @@ from shels.agent import events as kinds
 from shels.agent.journal import Pending
 from shels.errors import ModelFileError
 from shels.files import (
+    append_whole,
     check_writable,
     locked,
     read_metadata,
@@ -206,14 +207,13 @@ class Home:
             raise ModelFileError(f"the event {whole} cannot be written as JSON: {error}") from error
         path = self.directory / "events.jsonl"
         require_regular(path)
-        with unharmed(self.directory, "what it holds is"), path.open("a+b") as file:
-            if file.tell():
+        with unharmed(self.directory, "what it holds is"), path.open("a+b", buffering=0) as file:
+            end = file.tell()
+            if end:
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else b"\n" + line
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-            return file.tell()
+            append_whole(file, line)
+            return end + len(line)
 
     @property
     def log_size(self) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from shels.agent.buffers import UNNAMED, read_buffers
 from shels.agent.events import ACCOMMODATED, RENAMED, SPLIT, Line, in_words, makes_version
+from shels.agent.history import changes_of
 from shels.agent.home import Home
 from shels.config import to_dict
 from shels.errors import DataError
@@ -35,7 +36,7 @@ def inspection(learner: Learner, home: Home, last_events: int = 5) -> dict[str, 
         "held_out_acceptance": learner.report["held_out_acceptance"],
         "held_out_samples": learner.report["held_out_samples"],
         "exclusivity": learner.report["exclusivity"],
-        "classes": class_rows(learner, events),
+        "classes": class_rows(learner, counting(home) if home.exists else []),
         "images_in_model": learner.stored_images,
         "memory_bytes": sum(value.nbytes for value in learner.memory.values()),
         "free_units": free_units(learner),
@@ -99,8 +100,16 @@ def free_units(learner: Learner) -> list[dict[str, Any]]:
     return rows
 
 
+def counting(home: Home) -> list[Line]:
+    """List the changes of a home's log that still count."""
+    return [change.facts for change in changes_of(home.placed_events(), home.version) if change.counts]
+
+
 def class_rows(learner: Learner, events: Sequence[Line]) -> list[dict[str, Any]]:
-    """Describe each class: where it comes from, from how many images, and its threshold."""
+    """Describe each class: where it comes from, from how many images, and its threshold.
+
+    events: the changes that count; by and time of one that was taken back are nobody's.
+    """
     origins, counts = _origins(learner, events), learner.detector.counts()
     costs = _costs(learner)
     rows = []
@@ -135,7 +144,7 @@ def _origins(learner: Learner, events: Sequence[Line]) -> dict[Any, Line]:
         note["class"]: {"images": note["images"]} for note in learner.report.get("taken_in", [])
     }
     for event in events:
-        if event["kind"] == ACCOMMODATED:
+        if event["kind"] == ACCOMMODATED and not event.get("known"):  # else it was there before
             came[event["name"]] = event
         elif event["kind"] == RENAMED and event["from"] in came:
             came[event["to"]] = {**came[event["from"]], "by": event["by"], "time": event.get("time")}

@@ -103,6 +103,10 @@ class Intake:
         numbers = tuple(next(kept) if each else None for each in novel.tolist())
         return Observed(place, len(novel), len(added), numbers)
 
+    def warm_up(self) -> None:
+        """Have everything imported that the first samples would wait for."""
+        self._recent(deque([False]))
+
     def recent(self) -> Recent:
         """Tell how much of the last samples was called novel."""
         return self._recent(self._window)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from shels.agent.separation import SeparationSettings, separate
 from shels.agent.versioned import VersionedLearner, halves_of
 from shels.data.splits import known_class, match_class, new_class
 from shels.detection.protocol import rows_of
-from shels.errors import DataError, SettingsError
+from shels.errors import DataError, ModelFileError, SettingsError
 from shels.learner.rule import held_out_false_alarms
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Workbench:
         self.said: dict[int, Said] = {}
         self._refresh()
         groups, log = read_groups(home)
+        self._written = True
         self.groups = groups.after(each for each in self.changes if each.id > log).without(self.said)
         self.intake = Intake(home, self.model, self.inbox, self.index, self.settings.alarm)
 
@@ -157,14 +159,19 @@ class Workbench:
         return min(parts, key=len) or members[:1]
 
     def _set_groups(self, groups: Groups, images: int) -> None:
-        began = groups.drift is not None and self.groups.drift is None
-        changed = groups != self.groups
-        self.groups = groups
-        if began:
+        if groups.drift is not None and self.groups.drift is None:
             reason = {"reason": groups.drift, "images": images}
             self.home.record({"kind": events.DRIFT, "batch": "", **reason})
-        if changed:
-            write_groups(self.home, groups)
+        self._follow(groups)
+
+    def _follow(self, groups: Groups) -> None:
+        """Have other groups, and write them down as soon as there is room: what people said is in the log."""
+        self._written = self._written and groups == self.groups
+        self.groups = groups
+        if not self._written:
+            with suppress(ModelFileError):
+                write_groups(self.home, groups)
+                self._written = True
 
     # What a person says of images -------------------------------------------------------------------------
 
@@ -276,7 +283,7 @@ class Workbench:
         with self.model.writing:
             back = [each for each in undone.members if each in self.inbox and each not in self.said]
             if back and group != REST:
-                self._set_groups(self.groups.restored(group, back), 0)
+                self._follow(self.groups.restored(group, back))
         return self.changes[-1]
 
     def _say_undone(self, change: Change, by: str) -> Change:
@@ -317,13 +324,13 @@ class Workbench:
         """Record what changes no model, and the groups as they are then."""
         self.home.record({"kind": kind, "batch": "", **facts})
         self._refresh()
-        self._set_groups(groups.without(self.said), 0)
+        self._follow(groups.without(self.said))
         return self.changes[-1]
 
     def _outcome(self, before: float) -> Outcome:
         self._refresh()
         with self.model.writing:
-            self._set_groups(self.groups.without(self.said), 0)
+            self._follow(self.groups.without(self.said))
         return Outcome(self.changes[-1], before, held_out_false_alarms(self.learner))
 
     def _refresh(self) -> None:

@@ -16,7 +16,14 @@ from torch import Tensor
 
 from shels.data.decoding import decoding, kind_of
 from shels.data.samples import Samples
-from shels.errors import DataError, MissingDataError, MissingExtraError, SettingsError, unknown_name
+from shels.errors import (
+    DataError,
+    MissingDataError,
+    MissingExtraError,
+    SettingsError,
+    TooLargeError,
+    unknown_name,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -197,10 +204,10 @@ def _opened(source: Source, name: object) -> Iterator[Image]:
         try:
             image = stack.enter_context(_identified(source, name))
         except Image.DecompressionBombError as error:
-            raise DataError(f"{name} has {advice}") from error
+            raise TooLargeError(f"{name} has {advice}") from error
         width, height = image.size
         if width * height > most:
-            raise DataError(f"{name} has {width} x {height}, {advice}")
+            raise TooLargeError(f"{name} has {width} x {height}, {advice}")
         if image.format == "EPS":  # Pillow would hand it to another program, which runs what is in it
             raise DataError(f"{name} is a program for printers; save it as PNG")
         yield image

@@ -205,7 +205,7 @@ def batches(network: Network, samples: Samples, prepare: Preparation) -> Iterato
 def views_of(network: Network, inputs: Tensor, prepare: Preparation, batch_size: int | None = None) -> Views:
     """Give shared and high-level features of any number of inputs, of none too."""
     prepare.check(inputs)
-    if network.training:
+    if network.training:  # to walk through all layers takes as long as a small one computes
         network.eval()
     device = network.head.weight.device
     chunks = torch.split(inputs, batch_size or prepare.evaluation_batch) if len(inputs) else ()

@@ -38,7 +38,7 @@ def metrics(request: Request, caller: Annotated[Caller, Depends(requires("judge"
 @router.get("/docs", include_in_schema=False)
 def docs(request: Request) -> Response:
     """Show the reference."""
-    return Response(reference.page(request.app.openapi()), media_type="text/html")
+    return Response(reference.page(request.app.openapi(), assets.address("icon.svg")), media_type="text/html")
 
 
 @router.get("/docs.css", include_in_schema=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,11 +18,13 @@ from shels.service.snapshot import Snapshot
 Answer = tuple[int, list[views.Judged]]
 """The version that judged, and what it said."""
 _TOGETHER = 512
-"""Samples that are judged at once, where they come from several requests."""
+"""Samples that are judged in one pass, where they come from several requests."""
+_FEW = 8
+"""Samples that are judged in the thread of the requests themselves, by a model that is quick."""
 
 
 class Batcher:
-    """Judges for one event loop, in a thread of its own. most: requests that may wait."""
+    """Judges for one event loop: few samples in its thread, more in another. most: requests that may wait."""
 
     def __init__(self, service: Service, most: int) -> None:
         self._service = service
@@ -65,7 +68,10 @@ class Batcher:
                 now = self._service.snapshot
                 inputs = [each for each, _ in taken]
                 try:
-                    found = await self.run(lambda now=now, inputs=inputs: _judged(now, inputs))  # type: ignore[misc]
+                    if now.quick and sum(map(len, inputs)) <= _FEW:
+                        found = _judged(now, inputs)
+                    else:
+                        found = await self.run(partial(_judged, now, inputs))
                 except Exception as error:  # noqa: BLE001 - each that waits gets it
                     for _, future in taken:
                         if not future.done():

@@ -22,10 +22,10 @@ from torch import Tensor
 
 from shels.data.arrays import images_or_vectors
 from shels.data.decoding import decoding
-from shels.data.images import pixel_limit, read_header, read_pixels, with_channels
+from shels.data.images import Header, pixel_limit, read_header, read_pixels, with_channels
 from shels.data.inputs import form
 from shels.data.preparation import Preparation
-from shels.errors import DataError
+from shels.errors import DataError, TooLargeError
 from shels.service.limits import Limits
 from shels.service.problems import RefusedError
 
@@ -86,7 +86,7 @@ class Decoder:
         size, channels = form(self.preparation)
         with pixel_limit(self.limits.pixels):
             for file in files:
-                header = read_header(io.BytesIO(file.content), file.name)
+                header = self._header(file)
                 left -= header.width * header.height
                 if left < 0:
                     most = self.limits.all_pixels
@@ -98,6 +98,13 @@ class Decoder:
             return self.checked(torch.stack(found))
         bring = replace(self.preparation, mean=None, sd=None)
         return self.checked(torch.cat([bring(image[None]) for image in found]))
+
+    def _header(self, file: File) -> Header:
+        try:
+            return read_header(io.BytesIO(file.content), file.name)
+        except TooLargeError as error:
+            words = f"{file.name} has more than {self.limits.pixels} pixels; send it smaller"
+            raise RefusedError(413, words, "files") from error
 
     def checked(self, inputs: Tensor) -> Tensor:
         """Refuse what is not what the model was trained on."""

@@ -18,8 +18,10 @@ from torch import Tensor
 from shels.agent.separation import Separation, SeparationSettings, separate
 from shels.errors import ShelsError
 
-_UNWANTED = 10
-"""How much the process stands back behind others."""
+_UNWANTED = 19
+"""How much the process stands back behind others: as far as it goes."""
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""Told before it begins, for NumPy and scikit-learn do not ask PyTorch how many threads there should be."""
 
 
 class Grouper:
@@ -36,7 +38,10 @@ class Grouper:
         with there:
             code = f"from shels.service.grouping import work; work({there.fileno()})"
             self._process = subprocess.Popen(  # noqa: S603 - ourselves; Ctrl-C is not for it
-                [sys.executable, "-c", code], pass_fds=[there.fileno()], start_new_session=True
+                [sys.executable, "-c", code],
+                pass_fds=[there.fileno()],
+                start_new_session=True,
+                env=os.environ | _ONE_THREAD,
             )
         self._end = Connection(here.detach())
 
@@ -77,9 +82,10 @@ class Grouper:
 
 def work(descriptor: int) -> None:
     """Answer at a socket until nobody asks any more."""
+    os.nice(_UNWANTED)
+    import sklearn.cluster  # noqa: F401, PLC0415 - what the first images would wait for
     import torch  # noqa: PLC0415
 
-    os.nice(_UNWANTED)
     torch.set_num_threads(1)
     with suppress(EOFError, OSError), Connection(descriptor) as end:
         while True:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.datastructures import UploadFile
 from torch import Tensor
 
+from shels.errors import SettingsError
 from shels.service import views
 from shels.service.access import Caller, requires
 from shels.service.batching import Batcher
@@ -21,7 +24,29 @@ from shels.service.limits import Limits
 from shels.service.owner import Service
 from shels.service.problems import RefusedError, answers
 
-router = APIRouter(tags=["judging"])
+
+class _Short(APIRoute):
+    """A route that is asked without a key or a query most of the time: then nothing is to be looked for.
+
+    To look through what may come with a request takes as long as to judge a small image.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Give what answers a request."""
+        whole, may_judge = super().get_route_handler(), requires("judge")
+        if self.path != "/judge":
+            return whole
+
+        async def answered(request: Request) -> Response:
+            if request.scope["query_string"] or "idempotency-key" in request.headers:
+                return await whole(request)
+            await may_judge(request)
+            return await _judged(request)
+
+        return answered
+
+
+router = APIRouter(tags=["judging"], route_class=_Short)
 _SMALL = 2**18
 """Bytes of arrays and JSON up to which it is quicker to decode at once than to hand over to a thread."""
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -79,8 +104,10 @@ async def judge(
     observe: Annotated[bool, Query(description="Whether the agent is fed with them too.")] = False,
 ) -> Response:
     """Say of each sample which class it is of, or that it is novel."""
-    if observe:
-        return await _observed(request, caller, key)
+    return await (_observed(request, caller, key) if observe else _judged(request))
+
+
+async def _judged(request: Request) -> Response:
     batcher: Batcher = request.app.state.batcher
     batcher.check_room()
     inputs = await sent_inputs(request)
@@ -109,6 +136,8 @@ async def _observed(request: Request, caller: Caller, key: str | None) -> Respon
         inputs = await sent_inputs(request)
         work = partial(service.observe, inputs, key, caller.name)
         seen, verdicts = await in_time(request, asyncio.to_thread(work))
+    except SettingsError as error:  # it came with other samples before
+        raise RefusedError(422, str(error), "Idempotency-Key") from error
     finally:
         state.observing -= 1
     count(request, verdicts)

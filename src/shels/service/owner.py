@@ -156,6 +156,7 @@ class Service(Showing):
 
     def start(self) -> None:
         """Let changes be made, and group what is novel."""
+        self.bench.intake.warm_up()
         self.jobs.start()
         self._grouping.start()
 

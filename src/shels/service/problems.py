@@ -96,6 +96,9 @@ def add_handlers(app: FastAPI) -> None:
         place = [
             str(part) for part in first.get("loc", ()) if part not in ("body", "query", "path", "header")
         ]
+        if first.get("type") == "json_invalid":  # its place is that of a character
+            why = first.get("ctx", {}).get("error", first["msg"])
+            return problem(422, f"the body is not JSON ({why}); see /docs", "body")
         field = ".".join(place) or None
         where = f"{field}: " if field else ""
         return problem(

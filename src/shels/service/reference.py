@@ -13,8 +13,8 @@ section{border-top:1px solid #8886;padding:.5rem 0}h2{margin-top:2rem}code{font-
 """
 
 
-def page(schema: dict[str, Any]) -> str:
-    """Write the page of an OpenAPI schema."""
+def page(schema: dict[str, Any], icon: str) -> str:
+    """Write the page of an OpenAPI schema. icon: the address of its picture."""
     by_tag: dict[str, list[str]] = {}
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
@@ -25,7 +25,7 @@ def page(schema: dict[str, Any]) -> str:
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<link rel="stylesheet" href="{_STYLE}"></head><body><h1>{title}</h1>'
+        f'<link rel="stylesheet" href="{_STYLE}"><link rel="icon" href="{icon}"></head><body><h1>{title}</h1>'
         '<p>The same for programs: <a href="/openapi.json">/openapi.json</a>. '
         "Refusals are problem documents (RFC 9457) that also hold <code>error</code>.</p>"
         f"{''.join(parts)}</body></html>"

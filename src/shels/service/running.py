@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import sys
 from collections.abc import Callable
@@ -50,7 +51,7 @@ def serve(plan: Plan, started: Callable[[str], None]) -> None:
 
     install()
     access = access_for(plan.address.host, plan.tokens)
-    sys.setswitchinterval(0.001)  # a thread that learns makes room for those that answer
+    make_room()
     with (
         opened(plan.home, plan.device) as service,
         listening_at(plan.address) as listening,
@@ -66,7 +67,19 @@ def serve(plan: Plan, started: Callable[[str], None]) -> None:
         )
         host = f"[{plan.address.host}]" if ":" in plan.address.host else plan.address.host
         started(f"http://{host}:{listening.getsockname()[1]}/")
+        gc.freeze()  # what is there stays: to look through it for garbage holds everybody up
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def make_room() -> None:
+    """Have threads that learn leave room for those that answer: of the interpreter, and one processor.
+
+    A verdict takes some fifty calls of PyTorch, after each of which it may wait once for the interpreter.
+    """
+    import torch  # noqa: PLC0415
+
+    sys.setswitchinterval(0.0001)
+    torch.set_num_threads(max(1, torch.get_num_threads() - 1))
 
 
 def require_packages() -> None:

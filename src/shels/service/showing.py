@@ -126,8 +126,8 @@ class Showing:
 
     def classes(self) -> list[views.ClassView]:
         """Show every class that is known."""
-        now, log = self.snapshot, [line for _, line in self.bench.index.changes()]
-        rows = class_rows(now.learner, log)
+        now = self.snapshot
+        rows = class_rows(now.learner, [each.facts for each in self.bench.changes if each.counts])
         return [
             views.ClassView(
                 name=str(row["name"]),
@@ -190,7 +190,7 @@ class Showing:
             promised=None if accept is None else round(1 - accept, 12),
             held_out=held_out_false_alarms(learner),
             seen=None
-            if rate is None
+            if rate is None or not self.bench.said  # before anybody looked, none would seem to be none
             else views.Rate(rate.value, rate.low or 0.0, rate.high or 1.0, seen.false_alarms, seen.known),
             unreviewed=waiting,
             guarantee=GUARANTEE,

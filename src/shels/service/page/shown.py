@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -121,8 +120,6 @@ def history(
 def quality(request: Request, caller: MayAnnotate) -> HTMLResponse:
     """Show how well it does, by what people said."""
     found = service_of(request).quality(_MOMENTS * 3)
-    if not (found.confirmed_novel or found.false_alarms or found.rubbish):  # then nothing was seen either
-        found = replace(found, rule=replace(found.rule, seen=None))
     return whole(
         request,
         caller,
