@@ -51,6 +51,23 @@ def pictures(tmp_path_factory):
     return folder
 
 
+def test_ctrl_c_while_the_program_starts_is_one_line():
+    interrupting = """
+import builtins
+from shels.cli import main
+
+plain = builtins.__import__
+def interrupted(name, *rest):
+    if name == "shels.cli.app":
+        raise KeyboardInterrupt
+    return plain(name, *rest)
+builtins.__import__ = interrupted
+main()
+"""
+    run = subprocess.run([sys.executable, "-c", interrupting], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (1, "error: interrupted\n")
+
+
 def test_help_answers_without_importing_torch():
     code = "import sys, shels.cli.app; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
