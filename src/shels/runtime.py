@@ -105,7 +105,8 @@ def seed_from(random_state: int | np.random.RandomState | None) -> int:
     if _is_seed(random_state):
         return int(random_state)
     raise SettingsError(
-        f"random_state must be None, a RandomState or an int of 0 or more and under 2**63, got {random_state!r}"
+        "random_state must be None, a RandomState or an int of 0 or more and under 2**63, got "
+        f"{random_state!r}"
     )
 
 

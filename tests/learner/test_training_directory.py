@@ -65,9 +65,10 @@ def test_a_training_that_could_not_be_saved_is_not_thrown_away_by_force(
         raise ModelFileError(f"{directory} holds other files; name a directory for the model alone")
 
     target = TrainingDirectory(tmp_path, force=True)
-    with monkeypatch.context() as patched, pytest.raises(ModelFileError, match="holds other files"):
-        patched.setattr(Learner, "save", refuse)
+    monkeypatch.setattr(Learner, "save", refuse)
+    with pytest.raises(ModelFileError, match="holds other files"):
         target.train(digits[0], settings, seed=0, device="cpu")
+    monkeypatch.undo()
     assert len(refused) == 1
     again = TrainingDirectory(tmp_path, force=True)
     again.train(digits[0], settings, seed=0, device="cpu")
