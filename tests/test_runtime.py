@@ -92,7 +92,7 @@ def test_no_random_state_draws_a_seed_that_the_global_one_does_not_decide():
     assert len(seeds) > 1
 
 
-@pytest.mark.parametrize("given", [-1, 1.0, "1", np.random.default_rng(0)])
+@pytest.mark.parametrize("given", [-1, 2**63, 1.0, "1", np.random.default_rng(0)])
 def test_what_is_no_random_state_is_refused(given):
     with pytest.raises(
         SettingsError, match="random_state must be None, a RandomState or an int of 0 or more"

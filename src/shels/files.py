@@ -28,7 +28,7 @@ def write_whole(path: Path, content: bytes | str) -> None:
     >>> path.read_text()
     'whole or absent'
     """
-    data = content.encode() if isinstance(content, str) else content
+    data = _encoded(content)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -61,6 +61,24 @@ def append_whole(file: FileIO, line: bytes) -> None:
     if not whole:  # the disk took the first part
         file.truncate(end)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def write_output(path: Path, content: bytes | str) -> None:
+    """Write a file that a person named: whole or absent, but into a named pipe or a device where that is one.
+
+    >>> write_output(Path("/dev/null"), "gone")
+    """
+    with suppress(FileNotFoundError):
+        if not (path.is_dir() or stat.S_ISREG(path.stat().st_mode)):
+            with path.open("wb") as file:
+                file.write(_encoded(content))
+            return
+    write_whole(path, content)
+
+
+def _encoded(content: bytes | str) -> bytes:
+    """Give the bytes of a content; names of files that are no UTF-8 are the bytes that they have on disk."""
+    return content.encode(errors="surrogateescape") if isinstance(content, str) else content
 
 
 def check_writable(directory: Path) -> None:

@@ -25,6 +25,9 @@ Other = TypeVar("Other")
 Report = TypeVar("Report")
 Value = TypeVar("Value")
 
+_SEEDS = 2**63
+"""Seeds are under it: a saved model holds no larger one."""
+
 
 def device(name: str | torch.device = "auto") -> torch.device:
     """Return the device to compute on; "auto" takes a CUDA GPU where there is one."""
@@ -99,12 +102,28 @@ def seed_from(random_state: int | np.random.RandomState | None) -> int:
         return secrets.randbelow(2**31)
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
-    whole = isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool)
-    if whole and random_state >= 0:
+    if _is_seed(random_state):
         return int(random_state)
     raise SettingsError(
-        f"random_state must be None, a RandomState or an int of 0 or more, got {random_state!r}"
+        "random_state must be None, a RandomState or an int of 0 or more and under 2**63, got "
+        f"{random_state!r}"
     )
+
+
+def check_seed(seed: object) -> None:
+    """Raise unless a seed is one that a saved model may have, before anything is trained with it.
+
+    >>> check_seed(-1)
+    Traceback (most recent call last):
+    shels.errors.SettingsError: seed must be a whole number, 0 or more and under 2**63, got -1
+    """
+    if not _is_seed(seed):
+        raise SettingsError(f"seed must be a whole number, 0 or more and under 2**63, got {seed!r}")
+
+
+def _is_seed(value: object) -> bool:
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return whole and 0 <= int(value) < _SEEDS  # type: ignore[call-overload]
 
 
 def row_parts(rows: torch.Tensor, at_once: int) -> tuple[torch.Tensor, ...]:

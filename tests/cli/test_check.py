@@ -62,6 +62,8 @@ def test_split_never_replaces_lists_unasked_and_refuses_bad_usage(photos, tmp_pa
     done("split", photos, "--out", tmp_path, "--any-duplicates")
     assert "--force" in fails(2, "split", photos, "--out", tmp_path)
     done("split", photos, "--out", tmp_path, "--any-duplicates", "--force")
+    (tmp_path / "validation.csv").write_text("path,label\n")  # its samples would be in the other parts, too
+    assert "validation.csv is of another division" in fails(2, "split", photos, "--out", tmp_path, "--force")
     assert "leave nothing to train on" in fails(
         2, "split", photos, "--out", tmp_path / "b", "--test", 0.6, "--validation", 0.4
     )
@@ -148,6 +150,10 @@ def test_the_page_needs_nothing_else_and_every_picture_has_words(checked):
 
 def test_check_refuses_a_page_that_is_none(checked, photos):
     assert "ends in .html" in fails(2, "check", checked[1] / "m", photos, "--report", "page.txt")
+
+
+def test_fewer_than_no_samples_cannot_be_listed(checked, photos):
+    assert "--most" in fails(2, "check", checked[0], photos, "--most", -1)
 
 
 @pytest.mark.parametrize("command", ["split", "check"])

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,6 +49,23 @@ def pictures(tmp_path_factory):
             image = Image.fromarray((digits.images[row] * 15.9).astype(np.uint8))
             image.save(folder / str(name) / f"{row}.png")
     return folder
+
+
+def test_ctrl_c_while_the_program_starts_is_one_line():
+    interrupting = """
+import builtins
+from shels.cli import main
+
+plain = builtins.__import__
+def interrupted(name, *rest):
+    if name == "shels.cli.app":
+        raise KeyboardInterrupt
+    return plain(name, *rest)
+builtins.__import__ = interrupted
+main()
+"""
+    run = subprocess.run([sys.executable, "-c", interrupting], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (1, "error: interrupted\n")
 
 
 def test_help_answers_without_importing_torch():
@@ -252,6 +270,28 @@ def test_detect_rows_agree_in_json_csv_and_file(model, pictures, tmp_path):
         assert row["verdict"] == ("novel" if row["novel"] else row["predicted"])
 
 
+def test_names_that_are_no_utf_8_come_out_as_the_bytes_that_they_are_on_disk(model, pictures, tmp_path):
+    odd = os.fsencode(tmp_path) + b"/\xff.png"
+    shutil.copy(pictures / "0" / "0.png", odd)
+    assert shels("detect", model, os.fsdecode(odd), "--csv", tmp_path / "v.csv").exit_code == 0
+    assert odd in (tmp_path / "v.csv").read_bytes()
+    assert odd in shels("detect", model, os.fsdecode(odd), "--csv", "-").stdout_bytes
+    (row,) = json.loads(shels("detect", model, os.fsdecode(odd), "--json").stdout_bytes)["rows"]
+    assert row["source"] == os.fsdecode(odd)
+
+
+def test_a_list_goes_into_a_named_pipe_that_stays_one(model, pictures, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert shels("detect", model, pictures / "0", "--csv", pipe).exit_code == 0
+        assert os.read(reader, 2**16).startswith(b"source,verdict,")
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
 def test_only_novel_lists_only_what_is_novel(model, pictures):
     document = json.loads(shels("detect", model, pictures, "--only-novel", "--json").stdout)
     assert document["samples"] == 8
@@ -360,6 +400,8 @@ def test_contradictory_options_are_wrong_usage(args, tmp_path):
         (["--accept", 1.5], "--accept"),
         (["--batch-size", 0], "batch_size"),
         (["--seed", "one"], "--seed"),
+        (["--seed", -1], "--seed"),
+        (["--seed", 2**63], "--seed"),
         (["--device", "gpuu"], "device"),
     ],
 )

@@ -211,6 +211,15 @@ def test_what_is_there_already_is_never_written_over(learner, model, folder, tmp
         judge(learner, model, folder, tmp_path / "v.xlsx")
 
 
+def test_parts_that_nothing_is_known_of_are_no_verdicts_of_this_run(learner, model, folder, tmp_path):
+    left = tmp_path / "v.jsonl.parts"
+    left.mkdir()
+    (left / "part-00001.jsonl").write_text('{"source": "of another model", "novel": false}\n' * 50)
+    result = judge(learner, model, folder, tmp_path / "v.jsonl")
+    assert result.kept == 0
+    assert "of another model" not in {row["source"] for row in rows_in(tmp_path / "v.jsonl")}
+
+
 def test_two_runs_do_not_write_at_the_same_time(learner, model, folder, tmp_path):
     first = judging(learner, model, [str(folder)], tmp_path / "v.jsonl", rows=50)
     next(first)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from shels.config import Adam, TrainingSettings
-from shels.errors import ModelFileError
+from shels.errors import ModelFileError, SettingsError
+from shels.learner.learner import Learner
 from shels.learner.training_directory import TrainingDirectory, load_learner
 from shels.runtime import finished
 
@@ -52,6 +53,32 @@ def test_the_checkpoint_of_another_training_goes_only_by_force(tmp_path, digits,
         TrainingDirectory(tmp_path).train(digits[0], settings, seed=1, device="cpu")
     learner = TrainingDirectory(tmp_path, force=True).train(digits[0], settings, seed=1, device="cpu")
     assert learner.seed == 1
+
+
+def test_a_training_that_could_not_be_saved_is_not_thrown_away_by_force(
+    tmp_path, digits, settings, monkeypatch
+):
+    refused = []
+
+    def refuse(self, directory):
+        refused.append(directory)
+        raise ModelFileError(f"{directory} holds other files; name a directory for the model alone")
+
+    target = TrainingDirectory(tmp_path, force=True)
+    monkeypatch.setattr(Learner, "save", refuse)
+    with pytest.raises(ModelFileError, match="holds other files"):
+        target.train(digits[0], settings, seed=0, device="cpu")
+    monkeypatch.undo()
+    assert len(refused) == 1
+    again = TrainingDirectory(tmp_path, force=True)
+    again.train(digits[0], settings, seed=0, device="cpu")
+    assert again.resumed_from == 40
+
+
+def test_a_seed_that_no_saved_model_may_have_is_refused_before_training(tmp_path, digits, settings):
+    with pytest.raises(SettingsError, match="seed must be a whole number, 0 or more"):
+        TrainingDirectory(tmp_path / "m").train(digits[0], settings, seed=-1, device="cpu")
+    assert not (tmp_path / "m").exists()
 
 
 def test_a_finished_model_is_refused_unless_forced(tmp_path, learner):

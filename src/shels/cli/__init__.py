@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 
 def main() -> None:
@@ -10,6 +11,10 @@ def main() -> None:
     # Threads that have nothing to do sleep: where other programs need the cores, those that wait awake make
     # a training five times slower. Torch reads this when it is loaded; whoever sets it is obeyed.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from shels.cli.app import app  # noqa: PLC0415
+    try:
+        from shels.cli.app import app  # noqa: PLC0415
 
-    app()
+        app()
+    except KeyboardInterrupt:  # before a command runs, which says more
+        sys.stderr.write("error: interrupted\n")
+        sys.exit(1)

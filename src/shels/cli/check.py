@@ -38,7 +38,7 @@ def check(  # noqa: PLR0913 - a parameter for each option
     retrain: Annotated[
         bool, option("--retrain", "Train K networks anew: slow, and honest about novel classes.")
     ] = False,
-    most: Annotated[int, option("--most", "Samples of each kind to list.", "N")] = 100,
+    most: Annotated[int, option("--most", "Samples of each kind to list.", "N", min=0)] = 100,
     likeness: options.Likeness = None,
     data_dir: options.DataDir = None,
     report: Annotated[

@@ -79,6 +79,7 @@ def detect(  # noqa: PLR0913 - a parameter for each option
     --explain adds the p-value in every class, what was most unusual, the
     features that differ most from the class's, and the nearest known samples.
     """
+    csv_file = "-" if csv_file == "/dev/stdout" else csv_file
     if csv_file == "-" and as_json:
         raise SettingsError("--csv - and --json both want standard output; give one of them")
     if examples is not None and not explain:
@@ -168,9 +169,9 @@ def _write_csv(rows: list[dict[str, Any]], target: str) -> None:
     if target == "-":
         typer.echo(text.getvalue(), nl=False)
         return
-    from shels.files import write_whole  # noqa: PLC0415
+    from shels.files import write_output  # noqa: PLC0415
 
-    write_whole(Path(target), text.getvalue())
+    write_output(Path(target), text.getvalue())
 
 
 def _show(rows: list[dict[str, Any]], counts: dict[str, int], csv_file: str | None) -> None:

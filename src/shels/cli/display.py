@@ -47,8 +47,9 @@ def say(text: str) -> None:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON document; a number that is not finite becomes null."""
-    typer.echo(json.dumps(plain(document), indent=1, ensure_ascii=False, allow_nan=False))
+    """Print one JSON document; a number that is not finite becomes null, a byte that is no text an escape."""
+    text = json.dumps(plain(document), indent=1, ensure_ascii=False, allow_nan=False)
+    typer.echo(text.encode(errors="backslashreplace").decode())
 
 
 def print_result(result: Document, show: Callable[[Document], None], *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from itertools import islice
 from typing import Any
 
@@ -25,6 +26,7 @@ class Commands(TyperGroup):
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line and leave."""
         extra["standalone_mode"] = False
+        _print_any_name()
         try:
             code = super().main(*args, **extra)
         except Exception as error:
@@ -58,6 +60,14 @@ class Commands(TyperGroup):
             if not expected and not _out_of_memory(error):
                 raise
             raise typer.Exit(_failed(error, debug=ctx.params.get("debug", False))) from error
+
+
+def _print_any_name() -> None:
+    """Let every name of a file be printed: one that is no text in the output's encoding is no failure."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            utf_8 = stream.encoding.lower().replace("-", "") == "utf8"
+            stream.reconfigure(errors="surrogateescape" if utf_8 else "backslashreplace")
 
 
 def _for_all_first(args: list[str]) -> list[str]:

@@ -34,7 +34,9 @@ DataDir = Annotated[
 ]
 Device = Annotated[str, option("--device", "auto (a GPU where there is one), cpu or cuda.", "NAME")]
 Json = Annotated[bool, option("--json", "Print one JSON document and nothing else.")]
-Seed = Annotated[int, option("--seed", "Number that every random draw comes from.", "N")]
+Seed = Annotated[
+    int, option("--seed", "Number that every random draw comes from.", "N", min=0, max=2**63 - 1)
+]
 Strict = Annotated[bool, option("--strict", "Stop at the first file that cannot be read.")]
 Data = Annotated[
     str,

@@ -58,7 +58,7 @@ def split(  # noqa: PLR0913 - a parameter for each option
     from shels.data import part_files, splitting  # noqa: PLC0415
 
     shares = splitting.Shares(test, validation)
-    part_files.check_target(out, force=force)
+    part_files.check_target(out, force=force, parts=shares.parts)
     how: dict[str, Any] = {"near": not any_duplicates, "likeness": likeness, "seed": seed}
     if data.suffix.lower() == ".npz":
         options.exclude({"an .npz file": data}, {"--by": by, "--group": group, "--copy": copy or None})

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,12 @@ _FOLDERS = {"train": "train", "validation": "val", "test": "test"}
 """What copies are put in, as readers of folders know it."""
 
 
-def check_target(out: Path, *, force: bool) -> None:
-    """Raise unless parts can be written into a folder without losing what is there."""
+def check_target(out: Path, *, force: bool, parts: Collection[str] = PARTS) -> None:
+    """Raise unless parts can be written into a folder without losing what is there.
+
+    parts: those that are to be written. Another, of an earlier division, must not stay beside them: its
+    samples are in these parts as well.
+    """
     there = [out / f"{part}{end}" for part in PARTS for end in (".csv", ".npz")]
     there = [path for path in (*there, *(out / name for name in _FOLDERS.values())) if path.exists()]
     if there and not force:
@@ -34,6 +38,12 @@ def check_target(out: Path, *, force: bool) -> None:
     if folders:
         raise SettingsError(
             f"{folders[0]} is a folder of files, which is never replaced; choose another --out"
+        )
+    stale = [path for path in there if path.stem not in parts]
+    if stale:
+        raise SettingsError(
+            f"{stale[0]} is of another division, and would share samples with this one; delete it, or choose "
+            "another --out"
         )
     check_writable(out)
 

@@ -63,6 +63,11 @@ class Shares:
         """The share of each of `PARTS`."""
         return [1 - self.test - self.validation, self.validation, self.test]
 
+    @property
+    def parts(self) -> list[str]:
+        """The parts that have a share."""
+        return [part for part, share in zip(PARTS, self.by_part, strict=True) if share]
+
 
 @dataclass(frozen=True)
 class Splitting:

@@ -157,6 +157,7 @@ def learning(
     place of the settings' backbone. checkpoint: where an unfinished training leaves its state, from which it
     goes on. views: further views of each sample, (k, n, ...), trained on where the sample is.
     """
+    runtime.check_seed(seed)  # a model with another could be saved, and not be loaded again
     if settings.network.frozen:
         return (yield from _on_frozen(samples, validation, settings, seed, device, backbone, checkpoint))
     if settings.network.head == "scaled-cosine":

@@ -75,7 +75,8 @@ class TrainingDirectory:
         try:
             return (yield from work())
         except ModelFileError:
-            if not self.force or self.resumed_from is not None or not self.checkpoint.exists():
+            own = self.safe_step is not None  # then what failed is the saving, and the training is kept
+            if not self.force or own or not self.checkpoint.exists():
                 raise
             self.checkpoint.unlink()  # of another training
             return (yield from work())
