@@ -426,6 +426,15 @@ def test_the_report_covers_all_that_the_folder_holds(tmp_path, pretend, monkeypa
     assert given == [2, 4]
 
 
+def test_a_trial_that_two_folders_hold_is_counted_once(tmp_path, pretend):
+    pretend()
+    command = ["reproduce", "within/digits", "--trials", 2, "--methods", "shels", "--no-report"]
+    assert shels(*command, "--out", tmp_path / "run").exit_code == 0
+    assert shels("report", tmp_path / "run", "--pack", tmp_path / "packed").exit_code == 0
+    again = shels("report", tmp_path / "run", tmp_path / "packed", "--pack", tmp_path / "both")
+    assert again.stdout.startswith("2 trials of 1 experiment")
+
+
 def test_a_report_that_fails_costs_no_result(tmp_path, pretend, monkeypatch):
     pretend()
 

@@ -52,7 +52,8 @@ def report(
         return
     from shels.experiments.records import Records  # noqa: PLC0415
 
-    results = [result for each in directories for result in Records(each).results()]
+    found = (result for each in directories for result in Records(each).results())
+    results = list({result.trial.key: result for result in found}.values())  # of a trial in two, the last
     check_writable(pack or out or directories[0])
     if pack is not None:
         from shels.experiments.packing import pack as packing  # noqa: PLC0415
