@@ -192,6 +192,12 @@ def test_eight_bits_are_smaller_and_their_loss_is_measured(learner, every_digit,
         assert same.mean() > 0.9
 
 
+@pytest.mark.parametrize("count", [40, 100])
+def test_any_number_of_images_fixes_the_ranges_of_eight_bits(learner, every_digit, tmp_path, count):
+    found = learner.export(tmp_path / "model.onnx", check=every_digit[:count], int8=True)
+    assert found.comparison.verdict_agreement > 0.9
+
+
 def test_a_torch_program_judges_the_same(learner, every_digit, tmp_path):
     path = tmp_path / "model.pt2"
     assert learner.export(path, check=every_digit).comparison.different == 0

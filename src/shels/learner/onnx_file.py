@@ -203,10 +203,14 @@ def quantised(model: Any, nodes: list[str], examples: Tensor | None) -> Any:
 
 
 class _Reader:
-    """Gives onnxruntime's calibration one batch of examples after another."""
+    """Gives onnxruntime's calibration one batch of examples after another, all of one size.
+
+    It puts their activations into one array; what is left over after the last whole batch is left out.
+    """
 
     def __init__(self, name: str, examples: Tensor) -> None:
-        self._batches = iter([{name: part.numpy()} for part in torch.split(examples, _BATCH)])
+        whole = len(examples) // _BATCH * _BATCH or len(examples)
+        self._batches = iter([{name: part.numpy()} for part in torch.split(examples[:whole], _BATCH)])
 
     def get_next(self) -> dict[str, Any] | None:
         """Give the next batch, None after the last."""
