@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from shels.experiments.catalogue import AT_BEST
@@ -32,7 +33,7 @@ def best_page(found: Sequence[Study], remarks: Remarks) -> str:
     return rendered(
         "best.md",
         above={title: table_above(some) for title, some in detection.items()},
-        others={title: table_alone(rest) for title, some in detection.items() if (rest := _others(some))},
+        others={title: _table_of(rest) for title, some in detection.items() if (rest := _others(some))},
         learning=learning,
         tally=tally(mine),
         machines=machine.machines(mine) if mine else None,
@@ -82,6 +83,12 @@ def _beside(study: Study) -> Iterator[tuple[Group, str, Summary, bool | None]]:
             ours, theirs = group.summary(key), better_published(study.name, key)
             if ours is not None:
                 yield group, key, ours, None if theirs is None else ours.mean >= theirs - 1e-9
+
+
+def _table_of(found: Sequence[Study]) -> Table | None:
+    """Give the figures alone; of the method that they would be tested against another table speaks."""
+    made = table_alone(found)
+    return None if made is None else replace(made, note="")
 
 
 def _others(found: Sequence[Study]) -> list[Study]:

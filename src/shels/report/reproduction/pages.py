@@ -11,6 +11,7 @@ from typing import Any
 from PIL import Image
 
 from shels.errors import DataError
+from shels.experiments.catalogue import AT_BEST
 from shels.experiments.estimate import TABLE, costs_of, table_of
 from shels.experiments.published import TRIALS
 from shels.experiments.trials import TrialResult
@@ -48,13 +49,14 @@ def make_pages(results: Sequence[TrialResult], remarks: Remarks, readme: str, *,
 
     The same results and remarks give the same pages.
     """
-    found = studies(results)
+    every = studies(results)
+    found = [study for study in every if not study.name.endswith(AT_BEST)]
     made = parts(found, remarks)
     page = rendered("reproduction.md", folder=_IMAGES, parts=made, **_values(found))
     files: dict[str, str | bytes] = {
         "docs/reproduction.md": unbroken(page),
         "docs/fidelity.md": unbroken(fidelity_page(found, list(VARIANTS.values()), remarks)),
-        "docs/best.md": unbroken(best_page(found, remarks)),
+        "docs/best.md": unbroken(best_page(every, remarks)),
         "README.md": _with_table(readme, found),
         f"src/shels/experiments/{TABLE}": table_of(costs_of(results)),
     }
