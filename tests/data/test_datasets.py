@@ -292,5 +292,7 @@ def test_the_classifier_learns_from_a_folder_a_table_and_a_frame_and_judges_path
         model = OpenWorldClassifier(max_steps=30, accept=0.75, random_state=0, device="cpu").fit(data)
         answers = model.predict(frame["path"])
         assert set(model.classes_) == {"dark", "light"}
-        assert np.mean(answers == frame["label"]) > 0.7
+        accepted = answers != "novel"  # how many, four held-out samples decide
+        assert accepted.mean() > 0.3
+        assert (answers == frame["label"])[accepted].all()
         assert np.array_equal(model.predict(frame), answers)
