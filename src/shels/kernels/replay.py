@@ -60,9 +60,7 @@ class Replay:
             return tuple(value.clone() for value in results)
 
 
-def _recorded(
-    work: Callable[..., Tensors], inputs: Tensors
-) -> tuple[torch.cuda.CUDAGraph, Tensors, Tensors]:
+def _recorded(work: Callable[..., Tensors], inputs: Tensors) -> tuple[torch.cuda.CUDAGraph, Tensors, Tensors]:
     held = tuple(value.clone() for value in inputs)
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
