@@ -287,7 +287,7 @@ def short(given: Path | None, seconds: float, log: Path) -> None:
         print(f"naming {teaching.images} digits to their use: {spent} ms")
 
 
-def long(given: Path | None, minutes: float, bad: float, log: Path) -> None:
+def long(given: Path | None, minutes: float, bad: float, every: float, log: Path) -> None:
     """Send everything at once for so long; count answers by status, and watch memory."""
     known, novel = digits()
     draws = np.random.default_rng(0)
@@ -299,7 +299,7 @@ def long(given: Path | None, minutes: float, bad: float, log: Path) -> None:
         lambda: ("GET", "/groups?images=4", {}, b""),
     ]
     weights, counts = [0.45, 0.4, 0.1, 0.03, 0.02], Counter[int]()
-    with served(given, log) as (port, process, _), Teaching(port, novel[:300]):
+    with served(given, log) as (port, process, _), Teaching(port, novel[:300], every=every):
         end = time.monotonic() + 60 * minutes
 
         def work() -> None:
@@ -339,13 +339,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10, help="length of each measurement")
     parser.add_argument("--minutes", type=float, help="instead, everything at once for so long")
     parser.add_argument("--bad", type=float, default=0.1, help="share of bad requests in that")
+    parser.add_argument("--every", type=float, default=10, help="seconds between classes learned in that")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         if asked.minutes is None:
             short(asked.home, asked.seconds, log)
         else:
-            long(asked.home, asked.minutes, asked.bad, log)
+            long(asked.home, asked.minutes, asked.bad, asked.every, log)
         lines = log.read_text().splitlines()[1:]
         print(f"the service said {len(lines)} lines beside", *lines[:20], sep="\n  ")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from safetensors.torch import load, save
@@ -50,6 +53,18 @@ def test_scores_are_one_finite_single_precision_number_for_each_sample(fitted, t
     assert scores.shape == (14,)
     assert scores.dtype == torch.float32
     assert scores.isfinite().all()
+
+
+def test_one_that_is_not_needed_any_more_goes_without_waiting_for_the_garbage_collector(name, cosine, toy):
+    gc.disable()
+    try:
+        one = score(name, toy.head(cosine)).fit(*toy.samples(toy.known, n=50))
+        one.scores(toy.samples([0], n=7)[0])
+        left = weakref.ref(one)
+        del one
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_no_sample_gives_no_score(fitted, toy):

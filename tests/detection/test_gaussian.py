@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -53,6 +56,18 @@ def test_known_samples_are_recognised_and_accepted_at_the_promised_rate(detector
     found = verdicts(detector, labels)
     assert float((found.predicted == labels).float().mean()) > 0.99
     assert float((~found.novel).float().mean()) == pytest.approx(0.95, abs=0.015)
+
+
+def test_one_that_is_not_needed_any_more_goes_without_waiting_for_the_garbage_collector():
+    gc.disable()
+    try:
+        one = made(AcceptShare(0.95))
+        one.verdicts(drawn(labels_of(0, n=5), 3))
+        left = weakref.ref(one)
+        del one
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_both_layers_distances_together_keep_the_promise_and_are_stored():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -207,6 +209,34 @@ def test_judging_goes_on_while_a_class_is_learned(client, service, known, novel)
     go_on.set()
     future.result(30)
     assert client.post("/judge", content=npy(known[:4]), headers=NPY).json()["version"] == 2
+
+
+def test_models_that_were_taken_back_are_let_go_of_without_waiting_for_the_garbage_collector(
+    client, service, known, novel
+):
+    """What waits for the collector scatters the memory that is in use, which then grows under load."""
+    client.post("/observe", content=npy(novel), headers=NPY)
+    images = [each["number"] for each in group_of(client)["images"]]
+    seen = []
+
+    def judged():
+        assert client.post("/judge", content=npy(known[:20]), headers=NPY).status_code == 200
+        client.get("/groups")
+        learner = service.snapshot.learner
+        seen.extend(map(weakref.ref, (learner, learner.detector, learner.network)))
+
+    gc.disable()
+    try:
+        for _ in range(5):
+            done = client.post("/groups/rest/name", json={"name": "odd", "images": images})
+            assert done.status_code == 200, done.text
+            judged()
+            change = done.json()["change"]["id"]
+            assert client.post(f"/changes/{change}/undo").status_code == 200
+            judged()
+        until(lambda: len({id(each()) for each in seen} - {id(None)}) <= 3 * 2, 10)
+    finally:
+        gc.enable()
 
 
 def test_long_work_shows_progress_and_is_cancelled():

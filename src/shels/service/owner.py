@@ -23,6 +23,7 @@ from shels.learner.rule import held_out_false_alarms
 from shels.service import views
 from shels.service.grouping import Grouper
 from shels.service.jobs import Jobs
+from shels.service.memory import give_back
 from shels.service.notes import collected
 from shels.service.showing import Showing, change_view
 from shels.service.snapshot import Snapshot
@@ -146,6 +147,7 @@ class Service(Showing):
         self._stale = True
         if self.bench.learner is not self.snapshot.learner:
             self.snapshot = Snapshot.of(self.bench.learner, self.bench.home.version)
+            give_back()
 
     def _done(self, found: Outcome | Change, seconds: float, notes: list[str]) -> views.Done:
         rate = held_out_false_alarms(self.learner)

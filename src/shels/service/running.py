@@ -46,10 +46,12 @@ def serve(plan: Plan, started: Callable[[str], None]) -> None:
 
     from shels.service.access import access_for  # noqa: PLC0415
     from shels.service.app import create_app  # noqa: PLC0415
+    from shels.service.memory import have_few_heaps  # noqa: PLC0415
     from shels.service.notes import install  # noqa: PLC0415
     from shels.service.owner import opened  # noqa: PLC0415
 
     install()
+    have_few_heaps()
     access = access_for(plan.address.host, plan.tokens)
     make_room()
     with (

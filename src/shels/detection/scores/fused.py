@@ -124,7 +124,7 @@ class Fused(Score):
 
     def _fused(self, views: Views, named: Tensor) -> Tensor:
         parts = zip(*(row_parts(each, _ROWS) for each in (*views, named)), strict=True)
-        return torch.cat([self._replay(*part)[0] for part in parts])
+        return torch.cat([self._replay(self._summed, *part)[0] for part in parts])
 
     def _summed(self, shared: Tensor, high: Tensor, named: Tensor) -> tuple[Tensor]:
         """Add up what all scores say; nothing here waits for a GPU."""
@@ -141,7 +141,7 @@ class Fused(Score):
 
     @cached_property
     def _replay(self) -> Replay:
-        return Replay(self._summed)
+        return Replay()
 
     @cached_property
     def _single(self) -> SingleSample:

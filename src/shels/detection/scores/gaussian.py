@@ -206,11 +206,11 @@ class GaussianDetector(Detector):
     def verdicts(self, features: Views) -> Verdicts:
         """Decide for each sample by the distance to its class."""
         self._check(features)
-        return Verdicts(*self._replay(*features))
+        return Verdicts(*self._replay(self._decide, *features))
 
     @cached_property
     def _replay(self) -> Replay:
-        return Replay(self._decide)
+        return Replay()
 
     def _decide(self, shared: Tensor, high: Tensor) -> tuple[Tensor, ...]:
         """Give predicted class, score, threshold and p-value; nothing here waits for a GPU."""
