@@ -12,8 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
+from shels.agent.groups import Groups
 from shels.agent.home import Home
-from shels.errors import ModelFileError
+from shels.errors import ModelFileError, SettingsError
 from shels.service.jobs import CancelledError, Jobs
 from shels.service.owner import opened
 from shels.training import Progress
@@ -34,6 +35,18 @@ def group_of(client, least=10):
 def fed(client, novel):
     client.post("/observe", content=npy(novel), headers=NPY)
     return client
+
+
+def test_groups_are_listed_though_others_are_proposed_in_their_place_meanwhile(fed, monkeypatch):
+    group = group_of(fed)
+
+    def gone(groups, name):
+        raise SettingsError(f"unknown group {name}")
+
+    monkeypatch.setattr(Groups, "of", gone)  # as if each had been replaced since the list was begun
+    listed = fed.get("/groups")
+    assert listed.status_code == 200, listed.text
+    assert group["id"] in {each["id"] for each in listed.json()}
 
 
 def test_the_whole_story_a_group_appears_is_named_is_known_and_is_undone(fed, novel):

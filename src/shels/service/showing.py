@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shels.agent import events
-from shels.agent.groups import REST
+from shels.agent.groups import REST, Group
 from shels.agent.history import Change, Said
 from shels.agent.inspection import class_rows, version_rows
 from shels.agent.quality import corrections_of, seen_false_alarms
@@ -97,14 +97,21 @@ class Showing:
     def groups(self, most_images: int = 12) -> list[views.GroupView]:
         """Show the groups of what is novel, the largest first, and what is in none as "rest"."""
         found = sorted(self.bench.groups.found, key=lambda each: -len(each.members))
-        shown = [self.group(each.id, most_images) for each in found]
+        shown = [self._shown_group(each.id, each.members, most_images, each) for each in found]
         rest = self.group(REST, most_images)
         return [*shown, rest] if rest.size else shown
 
     def group(self, group: str, most_images: int = 500) -> views.GroupView:
         """Show one group and its images."""
-        members = self.bench.members(group)
-        found = None if group == REST else self.bench.groups.of(group)
+        if group == REST:
+            return self._shown_group(REST, self.bench.members(REST), most_images)
+        found = self.bench.groups.of(group)
+        return self._shown_group(group, found.members, most_images, found)
+
+    def _shown_group(
+        self, group: str, members: Sequence[int], most_images: int, found: Group | None = None
+    ) -> views.GroupView:
+        """Show a group as it was found: meanwhile other groups may have been proposed in its place."""
         purity, fixed = (0.0, False) if found is None else (found.purity, found.fixed)
         return views.GroupView(group, len(members), purity, fixed, self._images(members[:most_images]))
 
