@@ -79,9 +79,8 @@ class Shards:
             if manifest.exists():
                 self._compare(_read_manifest(manifest))
             else:
-                for stale in self.folder.glob(
-                    f"part-[0-9]*{self.suffix}"
-                ):  # of a run that nothing is known of
+                # parts without a manifest are of a run that nothing is known of
+                for stale in self.folder.glob(f"part-[0-9]*{self.suffix}"):
                     stale.unlink()
                 write_whole(manifest, json.dumps(self._manifest(), indent=1) + "\n")
             for path in self.folder.iterdir():
@@ -120,9 +119,8 @@ class Shards:
                     content = content.partition(b"\n")[2]  # the heading stands above all
                 file.write(content)
         joined.replace(self.out)
-        (
-            self.folder / _MANIFEST
-        ).unlink()  # first, so that what is left where this is cut off counts for nothing
+        # the manifest first: what is left where this is cut off then counts for nothing
+        (self.folder / _MANIFEST).unlink()
         shutil.rmtree(self.folder)
 
     def _check_target(self) -> None:
