@@ -3,16 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shels.detection.metrics import (
-    MEASURES,
-    active_features,
-    exclusive,
-    exclusive_collection,
-    exclusivity,
-    mean_exclusivity,
-    open_set_measures,
-    separation,
-)
+from shels.detection.metrics import open_set_measures, separation
 
 
 def test_measures_worked_by_hand():
@@ -66,36 +57,6 @@ def test_areas_under_precision_and_recall_are_one_when_separated():
     assert got == {"auroc": 1.0, "fpr95": 0.0, "aupr_known": 1.0, "aupr_novel": 1.0}
 
 
-def test_exclusivity_is_features_of_one_over_features_of_either():
-    active = np.array([[1, 1, 0, 0], [0, 1, 1, 1], [0, 0, 1, 1]], dtype=bool)
-    expected = [[0, 3 / 4, 1], [3 / 4, 0, 1 / 3], [1, 1 / 3, 0]]
-    assert np.allclose(exclusivity(active), expected)
-    assert mean_exclusivity(exclusivity(active)) == pytest.approx((3 / 4 + 1 + 1 / 3) / 3)
-
-
-def test_exclusivity_of_classes_without_features_is_zero_not_nan():
-    assert exclusivity(np.zeros((2, 3), dtype=bool)).tolist() == [[0, 0], [0, 0]]
-
-
-def test_a_feature_is_active_where_its_mean_times_the_class_weight_is_positive():
-    signatures = np.array([[1.0, 2.0, 0.0], [0.0, 3.0, 1.0]])
-    weights = np.array([[0.5, -1.0, 4.0], [2.0, 0.1, -0.1]])
-    assert active_features(signatures, weights).tolist() == [[True, False, False], [False, True, False]]
-
-
-def test_two_sets_are_exclusive_when_each_has_what_the_other_lacks():
-    assert exclusive({1, 2}, {2, 3})
-    assert not exclusive({1}, {1, 2})
-    assert not exclusive(set(), {1})
-    assert not exclusive({1}, {1})
-
-
-def test_a_collection_is_exclusive_when_every_two_different_sets_are():
-    assert exclusive_collection([{1, 2}, {2, 3}, {1, 3}])
-    assert not exclusive_collection([{1, 2}, {2, 3}, {2}])
-    assert exclusive_collection([{1}, {1}])  # the same set twice is one set of the collection
-
-
 @pytest.mark.parametrize("kinds", [None, 4, 1], ids=["all different", "many alike", "all alike"])
 @pytest.mark.parametrize("sizes", [(400, 300), (5, 1), (1, 200)], ids=str)
 def test_separation_is_scikit_learn_s_to_the_last_digit(kinds, sizes):
@@ -113,24 +74,3 @@ def test_separation_is_scikit_learn_s_to_the_last_digit(kinds, sizes):
     assert got["fpr95"] == pytest.approx(false[np.argmax(true >= 0.95)], abs=1e-12)
     assert got["aupr_known"] == pytest.approx(average_precision_score(truth, scores), abs=1e-12)
     assert got["aupr_novel"] == pytest.approx(average_precision_score(1 - truth, -scores), abs=1e-12)
-
-
-def test_the_table_of_measures_names_all_that_is_measured_and_the_columns_of_both_overviews():
-    found = open_set_measures(
-        labels=np.array([0, 1]),
-        predicted=np.array([0, 1]),
-        novel=np.array([False, False]),
-        scores=np.array([2.0, 3.0]),
-        novel_judged=np.array([True]),
-        novel_scores=np.array([1.0]),
-    )
-    assert found.keys() <= MEASURES.keys()
-    assert [key for key, each in MEASURES.items() if each.in_detection] == [
-        *("known_accuracy", "novel_accuracy", "combined_accuracy", "auroc")
-    ]
-    learning = [each.heading_in(learning=True) for each in MEASURES.values() if each.in_learning]
-    assert learning == ["final", "added", "forgetting", "with rejection", "AUROC"]
-    assert MEASURES["known_accuracy"].title_in(learning=False) == "known accuracy"
-    agents = ["batches_to_detection", "false_alarms_per_1000", "false_alarm_share"]
-    lower = [key for key, each in MEASURES.items() if not each.higher_is_better]
-    assert lower == ["forgetting", "fpr95", *agents, "false_alarm_rate", "added_false_alarm_rate"]

@@ -12,8 +12,8 @@ from shels.detection.calibration import (
     fit_temperature,
     measured_acceptance,
 )
+from shels.detection.exclusivity import class_means
 from shels.detection.head import Head
-from shels.detection.metrics import class_means
 from shels.detection.protocol import KnownSamples, Labelled, LearnedClass
 from shels.detection.rules import designed_rejection, enough_for, rule_of, threshold
 from shels.detection.score_detector import ScoreDetector

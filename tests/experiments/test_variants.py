@@ -12,7 +12,7 @@ import torch
 from shels.config import from_dict, to_dict
 from shels.data.samples import DataSet, Samples
 from shels.data.sources import load_named
-from shels.detection.metrics import MEASURES
+from shels.detection.measures import MEASURES
 from shels.errors import DataError, SettingsError
 from shels.experiments import engine, measuring, preparing
 from shels.experiments.catalogue import CATALOGUE, FAMILIES, find_experiments

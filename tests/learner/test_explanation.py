@@ -15,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 from shels import OpenWorldClassifier
 from shels.config import Adam, TrainingSettings
 from shels.detection import familiarity
-from shels.detection.metrics import class_means
+from shels.detection.exclusivity import class_means
 from shels.errors import DataError
 from shels.learner.assessment import read_examples
 from shels.learner.learner import learn

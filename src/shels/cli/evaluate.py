@@ -109,7 +109,7 @@ def _show(result: dict[str, Any], *, asked_for_part: bool) -> None:
 
 
 def _show_measures(found: dict[str, float]) -> None:
-    from shels.detection.metrics import MEASURES  # noqa: PLC0415
+    from shels.detection.measures import MEASURES  # noqa: PLC0415
 
     shown = [MEASURES[key] for key in _SHOWN if key in found]
     # Where the title says all that the meaning does, the heading is shorter.

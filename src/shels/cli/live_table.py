@@ -15,7 +15,7 @@ from rich.table import Column
 from rich.text import Text
 
 from shels.cli.display import Shown, duration, percent, results, say, table
-from shels.detection.metrics import MEASURES
+from shels.detection.measures import MEASURES
 from shels.experiments.status import Row, RunStatus, columns_of
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from shels.config import ThresholdRule
 from shels.detection import calibration as thresholding
 from shels.detection import protocol
 from shels.detection.calibration import Calibration, Verdicts
+from shels.detection.exclusivity import class_means
 from shels.detection.head import Head
-from shels.detection.metrics import class_means
 from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass, StoredParts
 from shels.detection.rules import enough_for, on_all_scores, on_held_out, threshold
 from shels.detection.score import Score

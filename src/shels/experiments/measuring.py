@@ -15,6 +15,7 @@ from shels.data.samples import DataSet, Label, Samples
 from shels.data.splits import whole_groups
 from shels.detection import metrics
 from shels.detection.calibration import Verdicts
+from shels.detection.exclusivity import feature_exclusivity, mean_exclusivity
 from shels.detection.protocol import KnownSamples, Labelled
 from shels.detection.registry import Entry, entry_of
 from shels.detection.scores.odin import Odin, chosen_step, moved_views
@@ -216,10 +217,10 @@ class _Judge:
     def _own(self) -> tuple[dict[str, float], dict[str, Any]]:
         """Measure what does not depend on test samples: exclusivity, and how many held-out are accepted."""
         (views, labels), weights = self.parts[0].samples, self.training.network.head.weight.detach()
-        matrix = metrics.feature_exclusivity(weights, views.high, labels)
-        firing = metrics.feature_exclusivity(torch.ones_like(weights), views.high, labels)
-        found = {"exclusivity": metrics.mean_exclusivity(matrix)}
-        found["exclusivity_by_firing"] = metrics.mean_exclusivity(firing)
+        matrix = feature_exclusivity(weights, views.high, labels)
+        firing = feature_exclusivity(torch.ones_like(weights), views.high, labels)
+        found = {"exclusivity": mean_exclusivity(matrix)}
+        found["exclusivity_by_firing"] = mean_exclusivity(firing)
         found["held_out_acceptance"] = float((~self.verdicts(self.parts[1]).novel).float().mean())
         facts = {"step": self._step()} if self._moves else {}
         return found, facts | {"exclusivity": matrix.tolist()}

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shels.detection import metrics
+from shels.detection.measures import MEASURES
 from shels.experiments.published import Published, published
 from shels.experiments.statistics import Summary, summary_of
 from shels.experiments.trials import FEW_SHOT_MEASURES, LEARNING_MEASURES, Trial, TrialResult, measures_of
@@ -28,7 +28,7 @@ def columns_of(experiment: str) -> dict[str, str]:
     """
     measures = measures_of(experiment)
     learning = measures in (LEARNING_MEASURES, FEW_SHOT_MEASURES)
-    return {name: metrics.MEASURES[name].heading_in(learning=learning) for name in measures}
+    return {name: MEASURES[name].heading_in(learning=learning) for name in measures}
 
 
 @dataclass

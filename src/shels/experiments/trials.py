@@ -11,17 +11,17 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from shels.config import Precision, Settings, from_dict, to_dict
 from shels.data.samples import Label
-from shels.detection import metrics
+from shels.detection import measures
 from shels.errors import DataError, unknown_name
 
-MEASURES = tuple(key for key, measure in metrics.MEASURES.items() if measure.in_detection)
+MEASURES = tuple(key for key, measure in measures.MEASURES.items() if measure.in_detection)
 """The paper's four, in the order of its tables."""
 
-LEARNING_MEASURES = tuple(key for key, measure in metrics.MEASURES.items() if measure.in_learning)
+LEARNING_MEASURES = tuple(key for key, measure in measures.MEASURES.items() if measure.in_learning)
 """Of learning class by class: final accuracy over all classes, that of the classes taken in, how much was
 lost, the final accuracy with rejection, and how well each new class was told from the known ones before."""
 
-OPEN_WORLD_MEASURES = tuple(key for key, measure in metrics.MEASURES.items() if measure.in_open_world)
+OPEN_WORLD_MEASURES = tuple(key for key, measure in measures.MEASURES.items() if measure.in_open_world)
 """Of an agent without boundaries: accuracy over all classes at the end, the same with rejection, how many
 novel classes it found and how soon, how often known ones alarmed it, and how its names fit the truth."""
 

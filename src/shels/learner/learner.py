@@ -20,6 +20,7 @@ from shels.data.splits import Division, divided, divided_as_given
 from shels.detection import metrics
 from shels.detection.calibration import Verdicts, fit_temperature, measured_acceptance
 from shels.detection.drift import ImageStatistics
+from shels.detection.exclusivity import feature_exclusivity, mean_exclusivity
 from shels.detection.protocol import Detector, KnownSamples, Labelled
 from shels.errors import DataError, SettingsError
 from shels.learner import changes, rule, storage
@@ -123,7 +124,7 @@ class Learner:
         rows = [place for place, name in enumerate(self.taught) if name is not None]
         known = samples.only([self.taught[place] for place in rows])
         weights = self.network.head.weight.detach()[rows]
-        return metrics.feature_exclusivity(weights, self.features(known.inputs), known.labels.to(self.device))
+        return feature_exclusivity(weights, self.features(known.inputs), known.labels.to(self.device))
 
     def save(self, directory: str | Path) -> None:
         """Write the learner into a directory, whole or not at all; a model already there is replaced."""
@@ -277,7 +278,7 @@ def assembled(
     learner.statistics = ImageStatistics.fit(training.inputs, training.labels)
     (seen, labels), held_out = samples
     learner.temperature = fit_temperature(learner.detector.class_scores(held_out.features), held_out.labels)
-    matrix = metrics.feature_exclusivity(network.head.weight.detach(), seen.high, labels)
+    matrix = feature_exclusivity(network.head.weight.detach(), seen.high, labels)
     learner.report = {
         "training_samples": len(training),
         "held_out_samples": len(validation),
@@ -289,7 +290,7 @@ def assembled(
             learner.detector.verdicts(held_out.features), held_out.labels, validation.classes
         ),
         "held_out_acceptance": measured_acceptance(learner.detector, samples, learner.classes),
-        "exclusivity": metrics.mean_exclusivity(matrix),
+        "exclusivity": mean_exclusivity(matrix),
         "calibration_seconds": time.perf_counter() - began,
         "taken_in": [],
     }

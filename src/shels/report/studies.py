@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from shels.config import to_dict
-from shels.detection import metrics
+from shels.detection.exclusivity import mean_exclusivity
+from shels.detection.measures import MEASURES as EVERY_MEASURE
 from shels.errors import DataError
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.methods import FAMILIES as METHOD_FAMILIES
@@ -88,7 +89,7 @@ class Group:
         found = [value for value in found if math.isfinite(value)]
         if measure == EXCLUSIVITY and not found:
             matrices = [np.asarray(matrix) for matrix in self.details("exclusivity")]
-            return [metrics.mean_exclusivity(matrix) for matrix in matrices if len(matrix) > 1]
+            return [mean_exclusivity(matrix) for matrix in matrices if len(matrix) > 1]
         return found
 
     def summary(self, measure: str) -> Summary | None:
@@ -227,7 +228,7 @@ def further_measures(groups: Sequence[Group]) -> list[str]:
     """Give the keys of what was measured beyond the groups' own measures; exclusivity is one of them."""
     keys = {key for group in groups for each in group.results for key in {*each.metrics} - {*group.measures}}
     keys |= {EXCLUSIVITY} if any(group.values(EXCLUSIVITY) for group in groups) else set()
-    return [key for key in metrics.MEASURES if key in keys] + sorted(keys - {*metrics.MEASURES})
+    return [key for key in EVERY_MEASURE if key in keys] + sorted(keys - {*EVERY_MEASURE})
 
 
 def method_title(name: str) -> str:

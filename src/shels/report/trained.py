@@ -10,7 +10,7 @@ import torch
 
 from shels._version import __version__
 from shels.config import OWN, Gaussian, to_dict
-from shels.detection.metrics import mean_exclusivity
+from shels.detection.exclusivity import mean_exclusivity
 from shels.detection.rules import rule_of
 from shels.experiments.methods import METHODS
 from shels.learner.learner import Learner

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from shels.detection.metrics import MEASURES, Measure
+from shels.detection.measures import MEASURES, Measure
 
 if TYPE_CHECKING:
     from shels.experiments.published import Published
