@@ -10,7 +10,7 @@ import pytest
 
 import shels
 from shels.detection.registry import SCORES
-from shels.learner import tables
+from shels.learner import detector_tables, memory_tables
 from shels.learning.registry import LEARNERS
 
 PACKAGES = [module.name for module in pkgutil.walk_packages(shels.__path__, "shels.") if module.ispkg]
@@ -44,8 +44,8 @@ def _names(package):
 
 def test_the_table_of_a_score_names_what_it_remembers():
     for name, score in SCORES.items():
-        assert set(tables.SCORES.get(name, {})) == set(score.remembers), name
+        assert set(detector_tables.SCORES.get(name, {})) == set(score.remembers), name
 
 
 def test_every_learner_has_its_table():
-    assert set(tables.MEMORIES) == set(LEARNERS)
+    assert set(memory_tables.MEMORIES) == set(LEARNERS)

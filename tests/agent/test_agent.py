@@ -16,8 +16,8 @@ from shels.agent.alarm import PresetShare, alarm_count
 from shels.agent.events import Event
 from shels.agent.home import Home
 from shels.agent.observation import AgentSettings, ProposalSettings, false_alarms, observe, observed
+from shels.agent.opened_stream import StreamSpec, open_stream
 from shels.agent.oracle import Oracle, Truths
-from shels.agent.stream_run import StreamSpec, open_stream
 from shels.config import AcceptShare, MeanMinusSd, Penalty
 from shels.data.streams import StreamBatch, paper_stream
 from shels.errors import DataError, ModelFileError

@@ -14,7 +14,8 @@ from PIL import Image
 
 from shels.agent.ahead import Ahead, Threads
 from shels.agent.observation import AgentSettings
-from shels.agent.stream_run import StreamRun, StreamSpec, opened_run
+from shels.agent.opened_stream import StreamSpec
+from shels.agent.stream_run import StreamRun, opened_run
 from shels.data.streams import StreamBatch
 from shels.errors import DataError
 

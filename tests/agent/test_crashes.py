@@ -13,8 +13,9 @@ import torch
 from shels.agent.agent import Supply
 from shels.agent.home import Home
 from shels.agent.observation import AgentSettings, ProposalSettings
+from shels.agent.opened_stream import StreamSpec, open_stream
 from shels.agent.separation import SeparationSettings
-from shels.agent.stream_run import StreamRun, StreamSpec, open_stream
+from shels.agent.stream_run import StreamRun
 from shels.agent.versioned import VersionedLearner
 from tests.agent.crashes import moments
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from shels.agent.agent import OpenWorldAgent
 from shels.agent.home import Home
-from shels.agent.stream_run import events_by_batch
+from shels.agent.run_summary import events_by_batch
 from shels.cli.display import share_bar
 from shels.data.sources import load_named
 from shels.learner.learner import Learner

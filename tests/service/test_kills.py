@@ -101,7 +101,7 @@ def check(directory: Path, traffic: Traffic) -> None:
     home = Home(directory)
     with home.lock():
         bench = Workbench(home, "cpu")
-        log = home.placed_events()
+        log = home.log.placed()
         observed = [line for _, line in log if line["kind"] == events.OBSERVED]
         keys = Counter(line["key"] for line in observed)
         assert max(keys.values(), default=1) == 1, "a key counts twice"

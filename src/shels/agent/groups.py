@@ -169,7 +169,7 @@ def write_groups(home: Home, groups: Groups) -> None:
         {"id": each.id, "members": ranges(each.members), "purity": each.purity, "fixed": each.fixed}
         for each in groups.found
     ]
-    text = json.dumps({"groups": rows, "last": groups.last, "drift": groups.drift, "log": home.log_size})
+    text = json.dumps({"groups": rows, "last": groups.last, "drift": groups.drift, "log": home.log.size})
     with unharmed(home.directory, "what it holds is"):
         write_whole(home.directory / "novel" / "groups.json", text)
 

@@ -17,28 +17,16 @@ import hashlib
 import json
 import os
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shels.agent import adoption
-from shels.agent import events as kinds
+from shels.agent.event_log import EventLog
 from shels.agent.journal import Pending
 from shels.errors import ModelFileError
-from shels.files import (
-    append_whole,
-    check_writable,
-    locked,
-    read_metadata,
-    read_tensors,
-    require_regular,
-    to_bytes,
-    unharmed,
-    write_whole,
-)
+from shels.files import check_writable, locked, read_metadata, read_tensors, to_bytes, unharmed, write_whole
 from shels.learner import versions as on_disk
 
 if TYPE_CHECKING:
@@ -59,6 +47,7 @@ class Home:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.log = EventLog(directory / "events.jsonl")
         self._locked = False
 
     @property
@@ -141,7 +130,7 @@ class Home:
             self.settle()
             number = on_disk.next_version(self.directory) if version is None else version
             note = Pending(
-                number, {**event, "version": number}, self.log_size, tuple(hold or ()), tuple(drop)
+                number, {**event, "version": number}, self.log.size, tuple(hold or ()), tuple(drop)
             )
             write_whole(self.directory / _PENDING, note.to_json())
             try:
@@ -194,64 +183,12 @@ class Home:
         return on_disk.add_version(self.directory, write)
 
     def record(self, event: Mapping[str, Any]) -> int:
-        """Add an event to the log, on disk when this returns; time and version are added where not given.
-
-        Returns where its line ends. A line that a crash cut off before stays alone on its line, so that it
-        spoils no other.
-        """
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        whole = {"time": now, "version": self.version, **event}
-        try:
-            line = json.dumps(whole, allow_nan=False).encode() + b"\n"
-        except (TypeError, ValueError) as error:
-            raise ModelFileError(f"the event {whole} cannot be written as JSON: {error}") from error
-        path = self.directory / "events.jsonl"
-        require_regular(path)
-        with unharmed(self.directory, "what it holds is"), path.open("a+b", buffering=0) as file:
-            end = file.tell()
-            if end:
-                file.seek(-1, os.SEEK_END)
-                line = line if file.read(1) == b"\n" else b"\n" + line
-            append_whole(file, line)
-            return end + len(line)
-
-    @property
-    def log_size(self) -> int:
-        """How long the log is by now, in bytes."""
-        try:
-            return (self.directory / "events.jsonl").stat().st_size
-        except OSError:
-            return 0
+        """Add an event to the log, see `EventLog.add`; the version in use is added where none is given."""
+        return self.log.add({"version": self.version, **event})
 
     def events(self, start: int = 0) -> list[dict[str, Any]]:
-        """Return all events in the order in which they were recorded, without lines that a crash cut off.
-
-        start: a size that the log once had, to leave out what was in it. A line that is no event of its
-        kind, which no crash leaves, is left out with a warning.
-        """
-        return [event for _, event in self.placed_events(start)]
-
-    def placed_events(self, start: int = 0) -> list[tuple[int, dict[str, Any]]]:
-        """Return the same, each with where its line ends in the log: from there on the next are read."""
-        path = self.directory / "events.jsonl"
-        require_regular(path)
-        try:
-            with path.open("rb") as file:
-                file.seek(start)
-                lines = file.read().split(b"\n")
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise ModelFileError(f"{path} cannot be read: {error}") from error
-        found, end = [], start
-        for line in lines:
-            end += len(line) + 1
-            event, fault = _parsed(line)
-            if fault:
-                warnings.warn(f"{path}: a line is left out, {fault}", UserWarning, stacklevel=2)
-            elif event is not None:
-                found.append((end, event))
-        return found
+        """Return all events in the order in which they were recorded, from a size that the log once had."""
+        return [event for _, event in self.log.placed(start)]
 
     def buffer(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         """Keep a batch of novel samples under any name; what was kept under that name before is replaced."""
@@ -340,14 +277,3 @@ class Home:
         if safe != name or not name:
             safe += "-" + hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:12]
         return self.directory / "novel" / f"{safe}.safetensors"
-
-
-def _parsed(line: bytes) -> tuple[dict[str, Any] | None, str]:
-    """Return the event of a line, None for one that was cut off, and what is wrong with any other."""
-    try:
-        event = json.loads(line)
-    except ValueError:  # also what is not UTF-8
-        return None, ""
-    except RecursionError:
-        return None, "nested too deep"
-    return (event, kinds.fault(event)) if isinstance(event, dict) else (None, "")

@@ -41,7 +41,7 @@ class EventIndex:
 
     def _catch_up(self) -> None:
         """Read what was added to the log."""
-        if self._place == self.home.log_size:
+        if self._place == self.home.log.size:
             return
         try:
             self._place = self._read_on()
@@ -104,10 +104,10 @@ class EventIndex:
     def _read_on(self) -> int:
         place, start = self._database.execute("select place, start from read").fetchone() or (0, "")
         beginning = self._beginning(place)
-        if place > self.home.log_size or beginning != start:  # another log than it has read
+        if place > self.home.log.size or beginning != start:  # another log than it has read
             self._database.execute("delete from events")
             place, beginning = 0, ""
-        rows = [_row(*each) for each in self.home.placed_events(place)]
+        rows = [_row(*each) for each in self.home.log.placed(place)]
         if rows:
             self._database.executemany("insert or ignore into events values (?, ?, ?, ?, ?, ?, ?)", rows)
             place = rows[-1][0]

@@ -102,7 +102,7 @@ def free_units(learner: Learner) -> list[dict[str, Any]]:
 
 def counting(home: Home) -> list[Line]:
     """List the changes of a home's log that still count."""
-    return [change.facts for change in changes_of(home.placed_events(), home.version) if change.counts]
+    return [change.facts for change in changes_of(home.log.placed(), home.version) if change.counts]
 
 
 def class_rows(learner: Learner, events: Sequence[Line]) -> list[dict[str, Any]]:

@@ -169,7 +169,7 @@ class Journal:
                 self.note, self._written = found, True
                 self._logged = [line for line in since if line.get("batch") == self.batch]
                 return
-        self.note = replace(self.note, log=home.log_size)
+        self.note = replace(self.note, log=home.log.size)
 
     def _write(self, note: BatchNote) -> None:
         self.note, self._written = note, True

@@ -94,7 +94,8 @@ def run(  # noqa: PLR0913 - a parameter for each option
     options.one_of("protocol", protocol, ("paper", "mixed"))
     rule = _rule(alarm_probability, alarm_share)
     from shels.agent.observation import AgentSettings, ProposalSettings  # noqa: PLC0415
-    from shels.agent.stream_run import StreamSpec, opened_run  # noqa: PLC0415
+    from shels.agent.opened_stream import StreamSpec  # noqa: PLC0415
+    from shels.agent.stream_run import opened_run  # noqa: PLC0415
 
     spec = StreamSpec(stream, protocol, batch_size, batches, seed)
     settings = AgentSettings(rule, ProposalSettings(several=not one_class, drift=not no_drift))

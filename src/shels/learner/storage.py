@@ -29,6 +29,9 @@ from shels.detection.protocol import StoredParts
 from shels.errors import MissingExtraError, ModelFileError
 from shels.files import read_tensors, require_regular, to_bytes, write_whole
 from shels.learner import tables
+from shels.learner.detector_tables import check_detector
+from shels.learner.document import check_document
+from shels.learner.memory_tables import check_memory
 from shels.learner.pairing import detector_beside
 from shels.learner.versions import is_home, resolve
 from shels.model.chains import describe, unset
@@ -90,7 +93,7 @@ def load(directory: Path, device: torch.device, own: nn.Module | None = None) ->
     directory = resolve(directory)
     document = _read_document(directory)
     try:
-        tables.check_document(document)
+        check_document(document)
         files = document["files"]
         parts = {part: _read_part(directory, part, files[part]) for part in _PARTS}
         sums = [_read_part(directory, _CLASS, digest) for digest in files[_CLASS]]
@@ -128,8 +131,8 @@ def _fields(
     shape, stored = tuple(said["shape"]), StoredParts(parts["detector"], parts["projection"], sums)
     model = tables.Model.of(network, settings, shape, len(classes))
     tables.check_preparation(model, numbers)
-    tables.check_memory(model, parts["memory"])
-    tables.check_detector(model, stored)
+    check_memory(model, parts["memory"])
+    check_detector(model, stored)
     memory = {name: value.to(device) for name, value in parts["memory"].items()}
     entry, context = detector_beside(network, memory, settings, tuple(classes))
     detector = entry.load(context, stored)

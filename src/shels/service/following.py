@@ -37,7 +37,7 @@ async def events(
     if state.listeners >= state.limits.listeners:
         raise BusyError(f"{state.limits.listeners} listen already; close a page, or try again later")
     start = last if last is not None else since
-    start = state.service.bench.home.log_size if start is None else start
+    start = state.service.bench.home.log.size if start is None else start
     return StreamingResponse(_told(request, start, follow), media_type="text/event-stream")
 
 
@@ -67,7 +67,7 @@ async def _told(request: Request, place: int, follow: bool) -> AsyncIterator[str
 
 
 def _since(service: Service, place: int) -> list[views.Event]:
-    return service.events(place) if service.bench.home.log_size > place else []
+    return service.events(place) if service.bench.home.log.size > place else []
 
 
 def _written(event: views.Event) -> str:

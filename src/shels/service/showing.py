@@ -261,7 +261,7 @@ class Showing:
 
     def events(self, start: int = 0, most: int = 1000) -> list[views.Event]:
         """Read the log from a place on."""
-        found = self.bench.home.placed_events(start)[:most]
+        found = self.bench.home.log.placed(start)[:most]
         return [views.Event(place, line["kind"], events.in_words(line), line) for place, line in found]
 
 
