@@ -46,6 +46,14 @@ def test_a_class_of_one_sample_is_refused_with_its_name(learner, digits):
         seen_by(learner, digits[0].take(some))
 
 
+def test_samples_too_few_to_judge_some_by_others_are_refused_with_what_to_give(learner, digits):
+    few = torch.cat([(digits[0].labels == place).nonzero()[:4, 0] for place in range(len(learner.classes))])
+    too_few = seen_by(learner, digits[0].take(few))
+    places = too_few.held_out.nonzero()[:, 0]
+    with pytest.raises(DataError, match=f"{len(few)} samples are too few to judge some by the others"):
+        without_classes(learner, replace(too_few, held_out=too_few.held_out.index_fill(0, places[1:], False)))
+
+
 def test_each_sample_is_judged_once_by_a_detector_that_was_fitted_without_it(learner, seen, monkeypatch):
     asked = []
 

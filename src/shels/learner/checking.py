@@ -162,6 +162,7 @@ def _point(detector: Detector, share: float, known: Verdicts, novel: Verdicts) -
 
 def fitted(learner: Learner, seen: Seen, use: Tensor) -> Learner:
     """Fit the learner's detector, and its way of naming classes, to marked samples (n,) alone."""
+    _require_held_out(seen, use)
     known = seen.known(use)
     memory: dict[str, Tensor] = {}
     if needs_memory(learner.settings):
@@ -172,6 +173,15 @@ def fitted(learner: Learner, seen: Seen, use: Tensor) -> Learner:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fewer scores than the model itself has
         return with_detector(*part, learner.settings, learner.seed, memory=memory)
+
+
+def _require_held_out(seen: Seen, use: Tensor) -> None:
+    """Raise unless some of the marked samples (n,) are held out, to calibrate by."""
+    if not bool((use & seen.held_out.to(use.device)).any()):
+        raise DataError(
+            f"{seen.samples.origin}: {len(seen.samples)} samples are too few to judge some by the others; "
+            "give the data that the model was trained on, or more of each class"
+        )
 
 
 class OutOfFold(NamedTuple):
@@ -230,6 +240,7 @@ def _without(learner: Learner, seen: Seen, name: Label, folds: int) -> Round:
     rounds = []
     for number in np.unique(fold):
         mine = torch.from_numpy(fold == number).to(known.held_out.labels.device)
+        _require_held_out(seen, rest.index_fill(0, places[mine.to(places.device)], False))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             other = detector.calibrated(known._replace(held_out=known.held_out.take(~mine)))
