@@ -278,7 +278,7 @@ def test_a_column_of_parts_makes_parts(photos):
             r"labels\.csv:3: .* is listed as 'dog', before as",
         ),
         ('path,label\n"photos/0.png,cat\n', "cannot be read as CSV"),
-        ("path,label\nnone.png,cat\n", "no file of the class 'cat'|no image file"),
+        ("path,label\nnone.png,cat\n", "no file of the class 'cat'|none.png is not there"),
     ],
 )
 def test_a_table_that_lacks_something_says_what(photos, text, message):

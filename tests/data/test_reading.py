@@ -199,5 +199,5 @@ def test_the_typical_side_needs_some_hundred_headers_and_no_pixels(tmp_path, mon
 def test_nothing_to_read_is_an_error():
     with pytest.raises(DataError, match="no image was given"):
         reading.read_files(Found())
-    with pytest.raises(MissingDataError, match=r"no image file none\.png"):
+    with pytest.raises(MissingDataError, match=r"none\.png is not there"):
         own.read_images(["none.png"])

@@ -12,6 +12,8 @@ import httpx
 import pytest
 import torch
 
+from shels.agent.groups import Group, Groups
+from shels.agent.inbox import numbers_of
 from shels.service import views
 from shels.service.access import Access, Caller
 from shels.service.app import create_app
@@ -84,6 +86,45 @@ def test_what_was_shown_is_what_is_learned_though_more_came_into_the_group_since
     )
     assert answer.status_code == 303
     assert waiting.bench.changes[-1].members == shown
+
+
+def test_what_was_shown_is_what_is_learned_though_its_group_was_replaced_since(waiting, client):
+    group = waiting.bench.groups.found[0]
+    members = ",".join(map(str, group.members))
+    waiting.bench.groups = Groups(last=waiting.bench.groups.last)  # as a grouping may end that finds none
+    answer = _posted(client, f"/page/groups/{group.id}", act="learn", name="cow", members=members)
+    assert answer.status_code == 303, answer.text
+    assert waiting.bench.changes[-1].members == group.members
+
+
+def test_a_page_shows_of_each_group_the_images_that_it_would_name(waiting, client, monkeypatch):
+    shown = waiting.shown_group
+
+    def meanwhile(found, most):
+        """Show a group, after which the background puts others in the place of all."""
+        view, groups = shown(found, most), waiting.bench.groups
+        last = groups.last + 1
+        waiting.bench.groups = Groups((Group(f"g{last}", tuple(waiting.bench.waiting())),), last)
+        return view
+
+    before = {each.id: each.members for each in waiting.bench.listed()}
+    monkeypatch.setattr(waiting, "shown_group", meanwhile)
+    answer = client.get("/page/new")
+    assert answer.status_code == 200, answer.text
+    tags = Tags(answer.text).found
+    sizes = {given["data-group"]: int(given["data-size"]) for _, given in tags if "data-size" in given}
+    named = [numbers_of(given["value"]) for _, given in tags if given.get("name") == "members"]
+    assert sizes == {group: len(members) for group, members in before.items()}
+    assert named == [sorted(members) for members in before.values()]
+
+
+def test_head_answers_as_get_does_without_a_body(waiting, client):
+    for where in (*PLACES, "/docs", "/groups", "/events"):
+        answer = client.head(where)
+        assert (answer.status_code, answer.content) == (200, b""), where
+        assert "content-security-policy" in answer.headers
+    assert client.head("/nothing").status_code == 404
+    assert client.head("/judge").status_code == 405
 
 
 def test_forms_work_without_scripts_and_lead_back_to_the_view(waiting, client):

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from shels.agent.inbox import numbers_of
 from shels.data.sources import load_named
 from shels.service.app import create_app
 from shels.service.page.rendering import VIEWS
@@ -41,7 +42,7 @@ def stream(service, digits):
         before = service.bench.inbox.last
         service.observe(every.only((digit,)).inputs[:40])
         truth |= dict.fromkeys(range(before + 1, service.bench.inbox.last + 1), digit)
-    until(lambda: len(service.bench.groups.found) >= 3)
+    until(lambda: len(service.bench.groups.found) >= 3 and service.is_grouped)
     return truth
 
 
@@ -67,11 +68,15 @@ def test_three_new_classes_are_named_by_keyboard_learned_and_one_is_taken_back(p
         until(lambda: page.evaluate("document.activeElement.name") == "name")
         group = page.evaluate("document.activeElement.closest('form').dataset.group")
         assert group.startswith("g")
-        digit, _ = Counter(stream[number] for number in service.bench.members(group)).most_common(1)[0]
-        size = len(service.bench.members(group))
+        form = page.locator(f"#group-{group}")
+        shown = numbers_of(form.locator("input[name=members]").get_attribute("value"))
+        size = int(form.get_attribute("data-size"))
+        assert len(shown) == size
+        digit, _ = Counter(stream[number] for number in shown).most_common(1)[0]
         page.keyboard.type(NAMES[digit])
         page.keyboard.press("Enter")
         assert _said(page, LEARNED.replace(r"(\w+)", f"({NAMES[digit]})")) == (NAMES[digit], str(size))
+        assert list(service.bench.changes[-1].members) == shown
         until(lambda group=group: page.locator(f"#group-{group}").count() == 0)
     fresh = load_named("digits").test
     for digit, name in NAMES.items():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shels.agent import events
-from shels.agent.groups import REST, Groups, read_groups, write_groups
+from shels.agent.groups import REST, Group, Groups, read_groups, write_groups
 from shels.agent.history import Change, Said, changes_of, said_of_images
 from shels.agent.inbox import Inbox, ranges
 from shels.agent.index import EventIndex
@@ -89,16 +89,25 @@ class Workbench:
         """List the images of which nobody has said what they are."""
         return [number for number in self.inbox.numbers() if number not in self.said]
 
+    def listed(self) -> list[Group]:
+        """List the groups as they are at one moment, the largest first, and the images in none as the rest."""
+        groups = self.groups  # others may be proposed in their place meanwhile
+        found = sorted(groups.found, key=lambda each: -len(each.members))
+        grouped = {number for each in found for number in each.members}
+        rest = tuple(number for number in self.waiting() if number not in grouped)
+        return [*found, Group(REST, rest, purity=0.0)] if rest else found
+
     def ungrouped(self) -> list[int]:
         """List the images that wait and are in no group."""
-        grouped = {number for each in self.groups.found for number in each.members}
-        return [number for number in self.waiting() if number not in grouped]
+        return [number for each in self.listed() if each.id == REST for number in each.members]
 
     def members(self, group: str, chosen: Sequence[int] | None = None) -> list[int]:
-        """List the images of a group, or those of them that were chosen, as long as they wait."""
-        every = self.ungrouped() if group == REST else list(self.groups.of(group).members)
+        """List the images of a group, or those that were chosen when it was shown, as long as they wait.
+
+        Other groups may have been proposed since: what was chosen stands, whatever group it is in by now.
+        """
         if chosen is None:
-            return every
+            return self.ungrouped() if group == REST else list(self.groups.of(group).members)
         strangers = sorted(set(chosen) - set(self.waiting()))
         if strangers:
             raise DataError(f"image {strangers[0]} does not wait in group {group}; reload the group")

@@ -95,9 +95,8 @@ class LeftOut:
 
     @classmethod
     def because(cls, name: str, error: Exception, label: Label | None = None) -> LeftOut:
-        """Make one of an error that begins with the file's name, or says at its end that there is none."""
-        missing = str(error) == f"no image file {name}"
-        return cls(name, "is not there" if missing else str(error).removeprefix(f"{name} "), label)
+        """Make one of an error that begins with the file's name."""
+        return cls(name, str(error).removeprefix(f"{name} "), label)
 
 
 Entry: TypeAlias = ImageFile | LeftOut

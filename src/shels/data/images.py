@@ -245,7 +245,7 @@ def _start(source: Source) -> bytes:
 def require_target(path: Path) -> None:
     """Raise where there is no file, or only a link to none."""
     if not os.path.lexists(path):
-        raise MissingDataError(f"no image file {path}")
+        raise MissingDataError(f"{path} is not there")
     if path.is_symlink() and not kind_of(path):
         there = path.readlink()
         raise MissingDataError(f"{path} is a link to {there}, which cannot be reached; mend or remove it")

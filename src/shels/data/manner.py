@@ -94,7 +94,7 @@ def file_reading(
     >>> with file_reading(strict=True) as report:
     ...     read_images(["none.png"])
     Traceback (most recent call last):
-    shels.errors.MissingDataError: no image file none.png
+    shels.errors.MissingDataError: none.png is not there
     """
     report = ReadingReport()
     token = _manner.set(Manner(strict, each, report))

@@ -245,9 +245,9 @@ class Distances:
     def __call__(self, rows: Tensor, position: Tensor) -> Tensor:
         """Measure each row's distance from the class at its position: (n, r or more), (n,) -> (n,).
 
-        All classes are measured, in as many at once as memory is meant for, and the one that counts is taken:
-        to sort rows by class, the host would have to wait for the GPU. In an exported graph, which is made
-        for any number of rows, each row is measured from its own class alone.
+        On a GPU all classes are measured, in as many at once as memory is meant for, and the one that counts
+        is taken: to sort rows by class, the host would have to wait for it. In an exported graph, which is
+        made for any number of rows, each row is measured from its own class alone.
         """
         if lone(rows):
             place, near = int(position), rows[:, : self.means.shape[1]]
@@ -255,7 +255,18 @@ class Distances:
         if exporting():
             near = rows[:, : self.means.shape[1]] - self.means[position]
             return (near[:, None] @ self.whitening[position]).square().sum(dim=(1, 2))
-        return self.from_all(rows).gather(0, position[None])[0]
+        if rows.is_cuda or not len(rows):
+            return self.from_all(rows).gather(0, position[None])[0]
+        return self._class_by_class(rows, position)
+
+    def _class_by_class(self, rows: Tensor, position: Tensor) -> Tensor:
+        """Measure the rows of each class together, on the CPU, where that is a fraction of the work."""
+        classes, order = position.sort()
+        near = rows[order, : self.means.shape[1]] - self.means[classes]
+        counts = torch.bincount(classes, minlength=len(self.means)).tolist()
+        parts = zip(near.split(counts), self.whitening, strict=True)
+        white = torch.cat([mine @ factor for mine, factor in parts if len(mine)])
+        return torch.empty_like(white[:, 0]).scatter_(0, order, white.square().sum(dim=1))
 
     def from_all(self, rows: Tensor) -> Tensor:
         """Measure each row's distance from every class: (n, r or more) -> (classes, n)."""

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import chdir
 from dataclasses import dataclass
@@ -125,19 +126,25 @@ def _verdicts(
     is lost is not started anew: it would wait for room, and the rest for it.
     """
     from ray import data  # noqa: PLC0415
+    from ray.util.annotations import RayDeprecationWarning  # noqa: PLC0415
 
     data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # errors are ours to say
     cpus, gpus = (int(sum(getattr(node, each) for node in cluster.nodes())) for each in ("cpus", "gpus"))
     rows = data.from_items(slices, override_num_blocks=min(len(slices), _MOST_TASKS))
-    judged_rows = rows.flat_map(decoding, num_cpus=1 if gpus else _TO_DECODE).map_batches(
-        _Judge,
-        batch_size=1,
-        compute=data.ActorPoolStrategy(size=max(1, min(gpus or cpus, len(slices)))),
-        fn_constructor_args=([sent], "cuda" if gpus else "cpu"),
-        max_restarts=0,
-        **{"num_gpus": 1} if gpus else {"num_cpus": 1 - _TO_DECODE},
-    )
+    actors = max(1, min(gpus or cpus, len(slices)))
+    decoded = rows.flat_map(decoding, num_cpus=1 if gpus else _TO_DECODE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RayDeprecationWarning)  # of max_restarts, which has no other place
+        judged_rows = decoded.map_batches(
+            _Judge,
+            batch_size=1,
+            compute=data.ActorPoolStrategy(size=actors),
+            fn_constructor_args=([sent], "cuda" if gpus else "cpu"),
+            num_cpus=None if gpus else 1 - _TO_DECODE,
+            num_gpus=1 if gpus else None,
+            max_restarts=0,
+        )
     for row in judged_rows.iter_rows():
         if isinstance(row["judged"], ShelsError):
             raise row["judged"]

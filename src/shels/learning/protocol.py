@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from shels.config import TrainingSettings
-from shels.data.preparation import Preparation
+from shels.data.preparation import Preparation, channels_last
 from shels.data.samples import Samples
 from shels.detection.protocol import Naming
 from shels.errors import AccommodationError, ArchitectureError, DataError, TrainingError
@@ -209,7 +209,7 @@ def views_of(network: Network, inputs: Tensor, prepare: Preparation, batch_size:
         network.eval()
     device = network.head.weight.device
     chunks = torch.split(inputs, batch_size or prepare.evaluation_batch) if len(inputs) else ()
-    parts = [network.views(prepare(chunk.to(device))) for chunk in chunks]
+    parts = [network.views(channels_last(prepare(chunk.to(device)))) for chunk in chunks]
     if not parts:
         blank = torch.zeros(1, *inputs.shape[1:], dtype=inputs.dtype, device=device)
         return Views(*(view[:0] for view in network.views(prepare(blank))))

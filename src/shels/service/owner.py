@@ -39,6 +39,7 @@ class Service(Showing):
         super().__init__(workbench)
         self.jobs = Jobs()
         self._stale = True
+        self._regrouping = False
         self._closing = Event()
         self._grouping = Thread(target=self._group, name="grouping", daemon=True)
 
@@ -178,13 +179,21 @@ class Service(Showing):
                 self._regroup()
             pause = max(0.25, 4 * (time.monotonic() - began))
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether all that came in is grouped, so that groups stay as they are until more comes."""
+        return not (self._stale or self._regrouping)
+
     def _regroup(self) -> None:
+        self._regrouping = True  # before it is told that nothing is stale
         self._stale = False
         try:
             self.bench.regroup()
         except ModelFileError as error:  # the disk is full: what waits is grouped when there is room again
             _LOG.warning("groups cannot be written: %s", error)
             self._stale = True
+        finally:
+            self._regrouping = False
 
 
 @contextmanager

@@ -78,7 +78,8 @@ def _methods(request: Request) -> list[str]:
     for template, operations in request.app.openapi()["paths"].items():
         if re.fullmatch(re.sub(r"\\\{[^}]*\}", "[^/]+", re.escape(template)), path):
             found |= {method.upper() for method in operations}
-    return sorted(found) or ["GET"]
+    found = found or {"GET"}
+    return sorted(found | {"HEAD"} if "GET" in found else found)
 
 
 def add_handlers(app: FastAPI) -> None:

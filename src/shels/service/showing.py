@@ -96,30 +96,29 @@ class Showing:
 
     def groups(self, most_images: int = 12) -> list[views.GroupView]:
         """Show the groups of what is novel, the largest first, and what is in none as "rest"."""
-        found = sorted(self.bench.groups.found, key=lambda each: -len(each.members))
-        shown = [self._shown_group(each.id, each.members, most_images, each) for each in found]
-        rest = self.group(REST, most_images)
-        return [*shown, rest] if rest.size else shown
+        return [self.shown_group(each, most_images) for each in self.bench.listed()]
 
     def group(self, group: str, most_images: int = 500) -> views.GroupView:
         """Show one group and its images."""
-        if group == REST:
-            return self._shown_group(REST, self.bench.members(REST), most_images)
-        found = self.bench.groups.of(group)
-        return self._shown_group(group, found.members, most_images, found)
+        return self.shown_group(self.found_group(group), most_images)
 
-    def _shown_group(
-        self, group: str, members: Sequence[int], most_images: int, found: Group | None = None
-    ) -> views.GroupView:
+    def found_group(self, group: str) -> Group:
+        """Give a group, or what is in none, as it is at this moment."""
+        if group != REST:
+            return self.bench.groups.of(group)
+        return Group(REST, tuple(self.bench.members(REST)), purity=0.0)
+
+    def shown_group(self, found: Group, most_images: int) -> views.GroupView:
         """Show a group as it was found: meanwhile other groups may have been proposed in its place."""
-        purity, fixed = (0.0, False) if found is None else (found.purity, found.fixed)
-        return views.GroupView(group, len(members), purity, fixed, self._images(members[:most_images]))
+        images = self._images(found.members[:most_images])
+        return views.GroupView(found.id, len(found.members), found.purity, found.fixed, images)
 
     def _images(self, numbers: Sequence[int]) -> list[views.Image]:
-        if not numbers:
-            return []
         now = self.snapshot
         with self.bench.model.writing:
+            numbers = [each for each in numbers if each in self.bench.inbox]  # the oldest go in time
+            if not numbers:
+                return []
             features = self.bench.inbox.features(numbers, now.learner)
         judged, shown, said = (
             now.said(now.learner.judge_features(features)),

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
 from shels.agent import events
+from shels.agent.groups import Group
 from shels.agent.inbox import ranges
 from shels.service import views
 from shels.service.owner import Service
@@ -64,7 +65,7 @@ def tiles(request: Request, caller: MayAnnotate, group: str) -> HTMLResponse:
     """Show more pictures of a group."""
     del caller
     service = service_of(request)
-    return part(request, "parts/tiles.html", group=_group(service, group, _MOST_TILES))
+    return part(request, "parts/tiles.html", group=_group(service, service.found_group(group), _MOST_TILES))
 
 
 @router.get("/page/why/{number}")
@@ -141,19 +142,19 @@ def _live(service: Service) -> dict[str, Any]:
 
 
 def _groups(service: Service) -> dict[str, Any]:
-    found = [_group(service, each.id, _TILES) for each in service.groups(0)]
+    found = [_group(service, each, _TILES) for each in service.bench.listed()]
     named = [each for each in found if each["id"] != "rest"]
     return {"groups": found, "others": [each["id"] for each in named], "names": service.snapshot.names}
 
 
-def _group(service: Service, group: str, most: int) -> dict[str, Any]:
+def _group(service: Service, found: Group, most: int) -> dict[str, Any]:
     """Show a group with the numbers of all its images, so that what is named is what was seen."""
-    view = service.group(group, most)
+    view = service.shown_group(found, most)
     return {
-        "id": group,
+        "id": found.id,
         "size": view.size,
         "images": view.images,
-        "members": ranges(service.bench.members(group)),
+        "members": ranges(found.members),
         "fixed": view.fixed,
         "like": _most_like(view.images),
     }
