@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shels.errors import ModelFileError
-from shels.files import read_metadata, read_tensors, to_bytes, write_whole
+from shels.files import read_metadata, read_tensors, to_bytes, write_together, write_whole
 
 
 def names_in(directory):
@@ -68,6 +68,23 @@ def test_a_write_that_fails_after_the_content_leaves_nothing_either(tmp_path, mo
     with pytest.raises(PermissionError):
         write_whole(tmp_path / "file", "new")
     assert names_in(tmp_path) == []
+
+
+def test_of_files_that_belong_together_none_is_replaced_before_all_are_written(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text("old")
+
+    def contents():
+        yield tmp_path / "a", "new"
+        raise RuntimeError("the second cannot be made")
+
+    with pytest.raises(RuntimeError, match="second"):
+        write_together(contents())
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["old", "old"]
+    assert names_in(tmp_path) == ["a", "b"]
+    write_together((tmp_path / name, f"new {name}") for name in "ab")
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["new a", "new b"]
+    assert names_in(tmp_path) == ["a", "b"]
 
 
 def test_a_directory_in_the_way_is_left_as_it_is(tmp_path):

@@ -7,7 +7,7 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -28,19 +28,33 @@ def write_whole(path: Path, content: bytes | str) -> None:
     >>> path.read_text()
     'whole or absent'
     """
-    data = _encoded(content)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    write_together([(path, content)])
+
+
+def write_together(contents: Iterable[tuple[Path, bytes | str]]) -> None:
+    """Write files that belong together: not one is put in its place before all of them are on disk.
+
+    contents: a file's path and what it holds, which may be made as it is asked for.
+    """
+    written: list[tuple[Path, Path]] = []
+    path: Path | None = None
     try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        for path, content in contents:
+            data = _encoded(content)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+            written.append((temporary, path))
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        for temporary, path in written:
+            temporary.replace(path)
     except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):  # the caller knows the file by its own name
+        for temporary, _ in written:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and path:  # the caller knows the file by its own name
             raise type(error)(error.errno, error.strerror, str(path)) from error
         raise
 

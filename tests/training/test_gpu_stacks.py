@@ -404,3 +404,25 @@ def test_an_experiment_of_stacked_trials_gives_the_figures_of_the_cpu(tmp_path):
         assert kinds.count("finished") == 6
         mean[device] = sum(result.metrics["auroc"] for result in records.results()) / 6
     assert mean["cuda"] == pytest.approx(mean["cpu"], abs=0.03)
+
+
+def test_a_stack_of_an_experiment_cut_off_goes_on_to_the_same_records(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "_EVERY", 0.0)
+    experiment = find_experiments(["within/digits"])[0]
+    made = experiment.trials(find_methods(["shels"])[0], 2, epochs=3)
+
+    def run(name):
+        return engine.run(made, Records(tmp_path / name), lambda name, _: load_named(name), device="cuda")
+
+    assert [now.kind for now in run("whole")].count("finished") == 2
+    cut, kept = run("cut"), tmp_path / "cut" / "unfinished"
+    next(now for now in cut if now.kind == "training" and len(list(kept.glob("*.safetensors"))) == 2)
+    cut.close()
+    again = list(run("cut"))
+    assert next(now.share for now in again if now.kind == "training") >= 1 / 3
+    assert not list(kept.iterdir())
+    whole, resumed = (Records(tmp_path / name) for name in ("whole", "cut"))
+    for trial in made:
+        mine, theirs = resumed.find(trial), whole.find(trial)
+        assert mine.metrics == theirs.metrics
+        assert mine.details["checks"] == theirs.details["checks"]

@@ -24,7 +24,7 @@ from shels.model.activations import weight_layers
 from shels.model.networks import build, from_chain, six_conv
 from shels.model.normalisation import BatchNorm2d
 from shels.runtime import finished, generator
-from shels.training import data
+from shels.training import checkpoints, data
 from shels.training.checkpoints import Checkpoint
 from shels.training.data import Rows, TrialData, TrialTraining
 from shels.training.loop import fit, fit_trials, training
@@ -734,13 +734,20 @@ class CutError(Exception):
     pass
 
 
-def resumable(given, folder, together, settings, *, cut_at=None, after_step=None):
-    """Train with a checkpoint each; cut it off where the watcher hears of the check at a step."""
-    trials = [each.trial(Checkpoint(folder / f"{place}.safetensors")) for place, each in enumerate(given)]
+def resumable(given, folder, together, settings, *, cut_at=None, after_step=None, every=0.0, then=int):
+    """Train with a checkpoint each; cut it off where the watcher hears of the check at a step.
+
+    then: what happens at each check of the first trial.
+    """
+    paths = [folder / f"{place}.safetensors" for place in range(len(given))]
+    pairs = zip(given, paths, strict=True)
+    trials = [each.trial(Checkpoint(path, every=every)) for each, path in pairs]
     heard = []
 
     def watch(now):
         heard.append(now)
+        if now.check is not None and [one.step for one in heard if one.check].count(now.step) == 1:
+            then()
         if cut_at is not None and now.check is not None and now.step == cut_at:
             raise CutError
 
@@ -757,9 +764,58 @@ def test_a_stack_cut_off_goes_on_to_the_same_weights(tmp_path, settings):
     with pytest.raises(CutError):
         resumable(given, tmp_path, 3, settings, cut_at=30)
     trials, went, heard = resumable(given, tmp_path, 3, settings)
-    assert [now.step for now in heard if now.resumed] == [30, 20, 20]  # the first was saved, then it was cut
-    assert min(now.step for now in heard if not now.resumed) > 20
+    assert [now.step for now in heard if now.resumed] == [30, 30, 30]  # all were written, then it was cut
+    assert min(now.step for now in heard if not now.resumed) > 30
     assert_same((trials, went), expected, within=0)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still; return how to move it."""
+    now = [0.0]
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
+
+    def move(seconds):
+        now[0] += seconds
+
+    return move
+
+
+def test_a_stack_that_is_seldom_written_goes_on_from_the_last_time_to_the_same_weights(tmp_path, clock):
+    """What a step draws, for dropout and for images, is drawn again too."""
+    settings = replace(ADAM, augmentation=Augmentation(crop=0.25, flip=0.5, rotation=10))
+    given = tuple(Recipe(seed, n=41 + seed, images=True, normalised=True) for seed in range(3))
+    expected = train(given, settings, 3)
+    with pytest.raises(CutError):
+        resumable(given, tmp_path, 3, settings, cut_at=40, every=60, then=lambda: clock(40))
+    trials, went, heard = resumable(given, tmp_path, 3, settings, every=60)
+    assert [now.step for now in heard if now.resumed] == [30, 30, 30]  # after 80 seconds, before 140
+    assert_same((trials, went), expected, within=0)
+
+
+def test_a_training_shorter_than_the_time_between_two_writes_leaves_no_file(tmp_path, clock):
+    resumable((Recipe(0), Recipe(1)), tmp_path, 2, ADAM, every=60, then=lambda: clock(5))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_long_training_is_written_at_its_end_so_that_what_follows_may_be_cut_off(tmp_path, clock):
+    given = Recipe(0), Recipe(1)
+    resumable(given, tmp_path, 2, ADAM, every=60, then=lambda: clock(25))
+    _, _, heard = resumable(given, tmp_path, 2, ADAM, every=60)
+    assert [now.step for now in heard] == [50, 50]
+
+
+def test_what_takes_long_to_write_is_written_less_often(clock):
+    pace = checkpoints.Pace(60)
+    clock(60)
+    assert pace.due(last=False)
+    with pace.writing():
+        clock(20)
+    clock(199)
+    assert not pace.due(last=False)
+    assert pace.due(last=True)
+    clock(1)
+    assert pace.due(last=False)
 
 
 def test_trials_whose_checkpoints_stand_at_other_epochs_go_on_together(tmp_path):

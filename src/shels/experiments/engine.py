@@ -49,7 +49,7 @@ def run(
 
     Trials that differ only in how they judge share one trained network. On a GPU trials are trained in stacks
     as large as memory allows, or `most_together`; on a CPU one after another, and one that is cut off goes on
-    from its last validation. A stack that is cut off begins again.
+    from its last validation, a stack from the last one that was written down, a minute or two ago.
     """
     place = runtime.device(device)
     _tidy(records, trials)
@@ -88,6 +88,9 @@ def _checkpoint_path(records: Results, trial: Trial) -> Path:
     return records.directory / "unfinished" / f"{training_key(trial)}.safetensors"
 
 
+_EVERY = 60.0
+"""Seconds that a stack on a GPU trains before it is written down, and written again."""
+
 # A stack: train, then measure or learn on, then record --------------------------------------------------
 
 
@@ -119,7 +122,8 @@ def _train(
 ) -> Generator[Advance, None, list[Fit]]:
     first, like = stack[0], stack[0].trials[0]
     on_cpu = first.data.inputs.device.type == "cpu"
-    stores = [Checkpoint(_checkpoint_path(records, each.trials[0])) if on_cpu else None for each in stack]
+    every = 0.0 if on_cpu else _EVERY
+    stores = [Checkpoint(_checkpoint_path(records, each.trials[0]), every=every) for each in stack]
     varied = len({each.settings for each in stack}) > 1  # in α and μ alone: see `groups`
     networks = [
         TrialTraining(each.network, each.data, each.seed, _own_sparsity(each) if varied else {}, store)

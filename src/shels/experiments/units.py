@@ -194,7 +194,7 @@ def run_unit(
     """Run a unit in this process and write its file; return by key why trials have no result.
 
     A unit whose file is there is not run. One that was cut off, here or elsewhere, goes on from its last
-    checkpoint, on a CPU. Where every trial fails there is no file, so that the next run tries again.
+    checkpoint. Where every trial fails there is no file, so that the next run tries again.
     """
     unit = folder.unit(name)
     if folder.is_done(unit):

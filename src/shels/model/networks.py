@@ -77,10 +77,8 @@ class Network(nn.Module):
     def views(self, inputs: Tensor) -> Views:
         """Return low-level and high-level features of inputs in one pass, see `Views`."""
         layers, depth = list(self.body), self.shared_depth
-        maps = high = run(layers[:depth], inputs)
-        for layer in layers[depth:]:
-            high = layer(high)
-        return Views(pooled(maps), high)
+        maps = run(layers[:depth], inputs)
+        return Views(pooled(maps), run(layers[depth:], maps))
 
     @property
     def shared_depth(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -46,22 +47,29 @@ _FACTS = schema.record({"step": schema.whole(1), "seconds": _LARGE, "checks": sc
 class Checkpoint:
     """Where a training keeps its state, and what beside data, settings and seed decides it.
 
-    about: plain data that tells the network, preparation and method apart from others.
+    about: plain data that tells the network, preparation and method apart from others. every: seconds that
+    lie at least between two writes; with 0 the state is kept at each validation.
     """
 
     path: Path
     about: Any = None
+    every: float = 0.0
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file, of whatever kind."""
+        return os.path.lexists(self.path)
 
     def write(self, identity: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Replace the checkpoint by this state, whole or not at all."""
-        write_whole(self.path, to_bytes(tensors, {"identity": identity, "facts": json.dumps(facts)}))
+        write_whole(self.path, packed(identity, tensors, facts))
 
     def read(self, identity: str, table: schema.Table) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Return the stored state, or None where there is none; another training's is refused.
 
         table: the tensors that it must hold, beside its steps, its seconds and a list of checks.
         """
-        if not os.path.lexists(self.path):
+        if not self.exists:
             return None
         with self._damage():
             metadata = read_metadata(self.path)
@@ -86,6 +94,42 @@ class Checkpoint:
         except (ModelFileError, ValueError, RecursionError) as error:
             reason = str(error) if str(self.path) in str(error) else f"{self.path} is damaged: {error}"
             raise ModelFileError(f"{reason}; delete it to start afresh") from error
+
+
+def packed(identity: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> bytes:
+    """Return a state as the content of a checkpoint."""
+    return to_bytes(tensors, {"identity": identity, "facts": json.dumps(facts)})
+
+
+_SHARE = 10
+"""How many times as long as it takes to write a training, this goes on before it is written again."""
+
+
+class Pace:
+    """When to write down a training that goes on: seldom enough that it takes little of the time.
+
+    every: seconds between two writes at least, and never less than ten times what the last one took; with 0
+    every validation is written.
+
+    >>> Pace(0).due(last=False), Pace(60).due(last=False)
+    (True, False)
+    """
+
+    def __init__(self, every: float) -> None:
+        self.every = every
+        self._first = self._next = time.monotonic() + every
+
+    def due(self, *, last: bool) -> bool:
+        """Whether it is time to write. last: what was long in coming is written at the end in any case."""
+        return time.monotonic() >= (self._first if last else self._next)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Take the time of what is written inside."""
+        began = time.monotonic()
+        yield
+        now = time.monotonic()
+        self._next = now + max(self.every, _SHARE * (now - began)) if self.every else now
 
 
 def fingerprint(about: Any, tensors: Iterable[Tensor]) -> str:
@@ -144,15 +188,15 @@ class RunState:
         if self.best is check:
             self.best_params = {name: value.detach().clone() for name, value in self.values.items()}
 
-    def save(self, store: Checkpoint, identity: str) -> None:
-        """Write the run to its checkpoint."""
+    def content(self, identity: str) -> bytes:
+        """Return what a checkpoint of the run holds."""
         tensors = {f"params/{name}": value for name, value in self.params.items()}
         tensors |= {f"buffers/{name}": value for name, value in self.buffers.items()}
         tensors |= {f"best/{name}": value for name, value in self.best_params.items()}
         for kind, values in self.moments.items():
             tensors |= {f"optimiser/{kind}/{name}": value for name, value in values.items()}
         facts: dict[str, Any] = {"step": self.step, "seconds": self.seconds}
-        store.write(identity, tensors, facts | {"checks": [vars(check) for check in self.checks]})
+        return packed(identity, tensors, facts | {"checks": [vars(check) for check in self.checks]})
 
     @torch.no_grad()
     def restore(self, store: Checkpoint, identity: str) -> bool:

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from shels.config import Precision, TrainingSettings
 from shels.errors import SettingsError, unknown_name
+from shels.files import write_together
 from shels.runtime import finished, threads, to_end
-from shels.training.checkpoints import Check, Checkpoint
+from shels.training.checkpoints import Check, Checkpoint, Pace
 from shels.training.data import Monitor, State, TrialData, TrialTraining
 from shels.training.losses import AfterStep, Loss, Objective
 from shels.training.memory import most_together
@@ -230,6 +231,7 @@ def _train_together(runs: Sequence[TrialRun], engine: _Engine) -> Generator[Prog
     first = runs[0]
     draws = _Draws(first.trial.data.inputs.device)
     few = threads_for(first.trial.network, first.settings.batch_size)
+    pace = Pace(max((run.trial.checkpoint.every for run in runs if run.trial.checkpoint), default=0.0))
     while any(not run.finished for run in runs):
         plans = [None if run.finished else run.plan() for run in runs]
         yield from _steps(runs, plans, engine, draws, few)
@@ -239,11 +241,21 @@ def _train_together(runs: Sequence[TrialRun], engine: _Engine) -> Generator[Prog
             _note(runs, plans, engine, [run.state.step for run in runs])
         for run in runs:
             run.plan_ahead()  # while a GPU is busy
-        for run, plan, losses in zip(runs, plans, engine.results(), strict=True):
-            check = None if plan is None else run.check(losses, time.perf_counter() - began)
+        done = zip(runs, plans, engine.results(), strict=True)
+        seconds = time.perf_counter() - began
+        checks = [None if plan is None else run.check(losses, seconds) for run, plan, losses in done]
+        if pace.due(last=all(run.finished for run in runs)):
+            _write(runs, pace)
+        for run, check in zip(runs, checks, strict=True):
             if check is not None:
                 yield Progress(check.step, run.steps, check)
     return [run.end(len(runs)) for run in runs]
+
+
+def _write(runs: Sequence[TrialRun], pace: Pace) -> None:
+    """Write down how trials stand, those of a stack at the same check or not at all."""
+    with pace.writing():
+        write_together(each for run in runs if (each := run.to_write) is not None)
 
 
 def _note(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TypeAlias
 
 import torch
@@ -74,7 +76,6 @@ class TrialRun:
         vectors = len(trial.data.prepare.shape) == 1
         self.steps = _length(settings, self.samples, self.steps_per_epoch, vectors=vectors)
         self.check_every = settings.check_every if settings.steps else self.steps_per_epoch
-        self.identity = _identity(trial, settings) if trial.checkpoint else ""
         self.error: TrainingError | None = None
         self._epoch: tuple[int, Tensor] | None = None
         self._next: tuple[int, Plan] | None = None
@@ -85,7 +86,14 @@ class TrialRun:
         state.keep = self.settings.keep
         self._curve: list[tuple[int, Tensor]] = []
         store = self.trial.checkpoint
-        return store is not None and state.restore(store, self.identity)
+        found = store is not None and store.exists and state.restore(store, self.identity)
+        self._written = state.step
+        return found
+
+    @cached_property
+    def identity(self) -> str:
+        """What tells its checkpoint from those of other trainings; asked for before its network changes."""
+        return _identity(self.trial, self.settings)
 
     def give_up(self) -> None:
         """Let go of all that this attempt holds, so that another has the memory."""
@@ -152,9 +160,16 @@ class TrialRun:
             return None
         check = Check(step, step / self.steps_per_epoch, training_loss, loss, accuracy)
         self.state.record(check, seconds)
-        if self.trial.checkpoint is not None:
-            self.state.save(self.trial.checkpoint, self.identity)
         return check
+
+    @property
+    def to_write(self) -> tuple[Path, bytes] | None:
+        """Its checkpoint as it should be now; None where it has none, or is written down as it stands."""
+        store, state = self.trial.checkpoint, self.state
+        if store is None or self.error is not None or state.step == self._written:
+            return None
+        self._written = state.step
+        return store.path, state.content(self.identity)
 
     @property
     def monitored(self) -> bool:
