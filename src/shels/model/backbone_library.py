@@ -25,7 +25,7 @@ from shels.errors import (
     unknown_name,
 )
 from shels.model.backbone import OWN, Backbone, Origin, digest, skeleton
-from shels.model.head import unit
+from shels.model.lite import LiteMaps, LiteStages
 from shels.model.onnx_backbone import OnnxModule, check_onnx
 
 LITE0 = "efficientnet-lite0"
@@ -125,49 +125,6 @@ def _library(name: str) -> _Library:
     return LIBRARIES[key]
 
 
-_STAGES = 3
-"""Of EfficientNet-Lite's last stages that features are taken from: the last of all knows ImageNet's classes
-best, those before it know better what tells others (docs/log.md)."""
-_LENGTH = 8.0
-"""How long the features of a stage are, so that layers of usual weights make something of them."""
-
-
-class _LiteMaps(nn.Module):
-    """EfficientNet-Lite up to its last maps, without the layer that names ImageNet's classes.
-
-    The features of models made before its stages were looked at.
-    """
-
-    def __init__(self, network: Any) -> None:
-        super().__init__()
-        network._fc = nn.Identity()  # noqa: SLF001 - its attributes are all called so
-        self.network = network
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        maps: Tensor = self.network.extract_features(inputs)
-        return maps
-
-
-class _LiteStages(_LiteMaps):
-    """EfficientNet-Lite's last stages, the maps of each averaged over space and brought to one length."""
-
-    def __init__(self, network: Any) -> None:
-        super().__init__(network)
-        network._conv_head, network._bn1 = nn.Identity(), nn.Identity()  # noqa: SLF001
-        widths = [block._block_args.output_filters for block in network._blocks]  # noqa: SLF001
-        pairs = enumerate(zip(widths, [*widths[1:], None], strict=True))
-        self.ends = [place for place, (width, following) in pairs if width != following][-_STAGES:]
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        network = self.network
-        x, found = network._swish(network._bn0(network._conv_stem(inputs))), []  # noqa: SLF001
-        for place, block in enumerate(network._blocks):  # noqa: SLF001
-            x = block(x)
-            if place in self.ends:
-                found.append(_LENGTH * unit(x.mean(dim=(2, 3))))
-        return torch.cat(found, dim=1)
-
-
 _LITE_MAPS = 1280
 """Features that the last maps make, by which an earlier model is known."""
 
@@ -178,7 +135,7 @@ def _bare_lite(_: str = "", item: Mapping[str, Any] | None = None) -> nn.Module:
         warnings.simplefilter("ignore")
         network = import_module("efficientnet_lite_pytorch").EfficientNet.from_name(LITE0)
     earlier = item is not None and item.get("features") == _LITE_MAPS
-    return _LiteMaps(network) if earlier else _LiteStages(network)
+    return LiteMaps(network) if earlier else LiteStages(network)
 
 
 def _open_lite(_: str) -> Opened:
