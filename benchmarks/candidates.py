@@ -3,9 +3,10 @@
     python benchmarks/candidates.py fmnist best best+scale=3 paper --data-dir DATA --out chosen
 
 The draws of seeds 100 to 104, which no reported figure comes from, say which classes are known. Some of
-these (`--left-out`) are left out and play novel, the next ones in the next turn. Training images of the known
-classes alone are read: a part of them is held out of all training, and judged afterwards. So neither the
-draw's novel classes nor test images have a say, and all candidates meet the same draws.
+these are left out and play novel (`--left-out`; 0 shows what shares of known samples come to), others in the
+next turn. Training images of the known classes alone are read: a part of them is held out of all training,
+and judged afterwards. So neither the draw's novel classes nor test images have a say, and all candidates meet
+the same draws.
 
 A candidate is a preset of the data set, `best` or `paper`, with changes, joined by "+": `augment=` (none,
 crops, moved, cutout), `network=`, `size=`, `epochs=`, `rate=`, `alpha=`, `scale=`, `batch=`, `decay=`. Each
@@ -144,9 +145,8 @@ def judged(settings: Settings, draw: Draw, whole: DataSet) -> dict[str, Any]:
     known = CATALOGUE[f"within/{whole.name}"].classes(draw.seed)[0]
     rest, novel = draw.classes(known)
     data = draw.data(whole, known)
-    trial = Trial(
-        f"left-out/{whole.name}", "shels-fused", draw.seed, whole.name, whole.name, rest, novel, settings
-    )
+    about = ("shels-fused", draw.seed, whole.name, whole.name, rest, novel, settings)
+    trial = Trial(f"left-out/{whole.name}", *about)
     began = time.perf_counter()
     training = prepared([trial], data, data.train.inputs, torch.device("cpu"))
     objective = initial_training(trial.method, settings).objective(training.network, settings.training)
@@ -154,11 +154,13 @@ def judged(settings: Settings, draw: Draw, whole: DataSet) -> dict[str, Any]:
     seconds = time.perf_counter() - began
     rows = [(each.places, each.labels) for each in (training.data.training, training.calibration)]
     fitted, held = (_seen(training, data.train.inputs, *each) for each in rows)
-    tests = [_seen(training, data.test.inputs, *data.test.places(names)) for names in (rest, novel)]
+    asked = (rest, novel) if novel else (rest,)
+    tests = [_seen(training, data.test.inputs, *data.test.places(names)) for names in asked]
     found = {name: _figures(trial, training, KnownSamples(fitted, held), tests, name) for name in DETECTORS}
     weights = training.network.head.weight.detach()
     matrix = metrics.feature_exclusivity(weights, fitted.features.high, fitted.labels)
-    return {"exclusivity": metrics.mean_exclusivity(matrix), "seconds": seconds, "by": found}
+    both = {"exclusivity": metrics.mean_exclusivity(matrix)}
+    return {"seconds": seconds, "by": {name: both | mine for name, mine in found.items()}}
 
 
 def _seen(training: Training, inputs: Tensor, places: Tensor, labels: Tensor) -> Labelled:
@@ -169,17 +171,17 @@ def _seen(training: Training, inputs: Tensor, places: Tensor, labels: Tensor) ->
 
 def _figures(
     trial: Trial, training: Training, samples: KnownSamples, tests: Sequence[Labelled], name: str
-) -> dict[str, Any]:
+) -> dict[str, float]:
     about = (training.data.prepare, trial.settings, trial.seed)
     detector = with_detector(training.network, trial.known, samples, *about, detector=name).detector
     verdicts = [detector.verdicts(part.features) for part in tests]
-    labels = tests[0].labels
-    out: dict[str, Any] = {"shares": {}}
+    out: dict[str, float] = {}
     for share in SHARES:
-        known, novel = (at_share(detector, each, share) for each in verdicts)
-        found = metrics.evaluated(known, labels, trial.known, novel)
-        out["shares"][f"{share:g}"] = [found["known_accuracy"], found["novel_accuracy"]]
-        out |= {"auroc": found["auroc"], "closed_set": found["closed_set_accuracy"]}
+        known, *novel = [at_share(detector, each, share) for each in verdicts]
+        found = metrics.evaluated(known, tests[0].labels, trial.known, next(iter(novel), None))
+        out |= {key: found[key] for key in ("auroc", "closed_set_accuracy") if key in found}
+        at = {"known_accuracy": f"known at {share:g}", "novel_accuracy": f"novel at {share:g}"}
+        out |= {name: found[key] for key, name in at.items() if key in found}
     return out
 
 
@@ -214,15 +216,8 @@ def read(path: Path) -> Found:
 
 def rows_of(figures: Sequence[dict[str, Any]], detector: str) -> dict[str, list[float]]:
     """Give each measure over the draws, by its name."""
-    rows: dict[str, list[float]] = {}
-    for each in figures:
-        own = each["by"][detector]
-        one = {"auroc": own["auroc"], "closed set": own["closed_set"], "exclusivity": each["exclusivity"]}
-        for share, pair in own["shares"].items():
-            one |= {f"{what} at {share}": value for what, value in zip(("known", "novel"), pair, strict=True)}
-        for name, value in one.items():
-            rows.setdefault(name, []).append(value)
-    return rows
+    each = [one["by"][detector] for one in figures]
+    return {name: [one[name] for one in each] for name in (each[0] if each else ())}
 
 
 def compared(
@@ -257,13 +252,14 @@ def show(found: Found, candidates: Mapping[str, Settings], draws: Sequence[Draw]
 
 def parsed() -> argparse.Namespace:
     """Read the command line."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("data", choices=sorted(BEST))
     parser.add_argument("candidates", nargs="+")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("candidates"))
-    parser.add_argument("--left-out", type=int, default=2, help="known classes that play novel at a time")
+    parser.add_argument(
+        "--left-out", type=int, default=2, help="known classes that play novel at a time; 0: none"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(100, 105)))
     parser.add_argument("--turns", type=int, default=1, help="how many times others are left out")
     parser.add_argument("--part", type=float, default=1.0, help="share of the training images to train on")
@@ -294,8 +290,7 @@ def main() -> None:
     path = given.out / f"{given.data}.jsonl"
     candidates = {name: settings_of(name, given.data) for name in given.candidates}
     about = (given.part, given.judged)
-    turns = range(given.turns)
-    draws = [Draw(seed, given.left_out, turn, *about) for seed in given.seeds for turn in turns]
+    draws = [Draw(s, given.left_out, turn, *about) for s in given.seeds for turn in range(given.turns)]
     if not given.show:
         run(candidates, draws, load_named(given.data, given.data_dir), path)
     show(read(path), candidates, draws)

@@ -59,7 +59,7 @@ def test_no_image_of_a_novel_class_and_no_test_image_has_a_say(candidates, digit
     )
     whole, without = (candidates.judged(settings, draw, data) for data in (digits, nothing))
     assert without["by"] == whole["by"]
-    assert without["exclusivity"] == whole["exclusivity"]
+    assert whole["by"]["fused"].keys() >= {"auroc", "exclusivity", "known at 0.9", "novel at 0.9"}
     seen = DataSet(digits.name, spoiled(digits.train, known[digits.train.labels]), digits.test)
     assert draw.data(seen, known_of(100)).train.inputs.max() == 0  # what it does look at is this
 
@@ -97,14 +97,20 @@ def test_groups_are_never_parted_between_training_and_judging(candidates, digits
     assert not pairs[0] & pairs[1]
 
 
+def test_with_no_class_left_out_it_says_what_shares_of_known_samples_come_to(candidates, digits):
+    found = candidates.judged(short(candidates), candidates.Draw(100, 0, 0, 1.0, 0.2), digits)["by"]["fused"]
+    assert found["known at 0.8"] < found["known at 0.95"] <= found["closed_set_accuracy"]
+    assert not {"auroc", "novel at 0.8"} & found.keys()
+
+
 def test_candidates_are_compared_on_the_draws_that_both_have(candidates, tmp_path, capsys):
     settings = {"best": short(candidates)}
     settings["slower"] = replace(settings["best"], training=replace(settings["best"].training, batch_size=64))
     draws = [candidates.Draw(seed, 2, 0, 1.0, 0.2) for seed in (100, 101)]
 
     def figures(auroc):
-        by = {"auroc": auroc, "closed_set": 1.0, "shares": {"0.9": [0.9, auroc]}}
-        return {"exclusivity": 1.0, "seconds": 1.0, "by": dict.fromkeys(candidates.DETECTORS, by)}
+        by = {"auroc": auroc, "exclusivity": 1.0, "known at 0.9": 0.9}
+        return {"seconds": 1.0, "by": dict.fromkeys(candidates.DETECTORS, by)}
 
     found = {candidates.key_of(settings["best"], draw): figures(0.8 + i / 10) for i, draw in enumerate(draws)}
     found[candidates.key_of(settings["slower"], draws[1])] = figures(0.95)
@@ -120,7 +126,7 @@ def test_what_is_there_is_not_run_again_and_a_line_cut_off_is(candidates, digits
 
     def judged(settings, draw, whole):
         ran.append(draw.seed)
-        return {"exclusivity": 1.0, "seconds": 1.0, "by": {"fused": {"auroc": 0.9}}}
+        return {"seconds": 1.0, "by": {name: {"auroc": 0.9} for name in candidates.DETECTORS}}
 
     monkeypatch.setattr(candidates, "judged", judged)
     path, settings = tmp_path / "digits.jsonl", {"best": short(candidates)}
