@@ -279,8 +279,8 @@ def run(candidates: Mapping[str, Settings], draws: Sequence[Draw], whole: DataSe
             found[key] = judged(settings, draw, whole)
             with path.open("a") as file:  # what was cut off before stays a line of its own
                 file.write("\n" + json.dumps({"about": key, "figures": found[key]}))
-            aurocs = {each: round(by["auroc"], 4) for each, by in found[key]["by"].items()}
-            print(f"{name}, seed {draw.seed}, turn {draw.turn}: AUROC {aurocs}", flush=True)
+            shown = {each: round(by.get("auroc", math.nan), 4) for each, by in found[key]["by"].items()}
+            print(f"{name}, seed {draw.seed}, turn {draw.turn}: AUROC {shown}", flush=True)
 
 
 def main() -> None:

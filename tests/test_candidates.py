@@ -97,8 +97,15 @@ def test_groups_are_never_parted_between_training_and_judging(candidates, digits
     assert not pairs[0] & pairs[1]
 
 
-def test_with_no_class_left_out_it_says_what_shares_of_known_samples_come_to(candidates, digits):
-    found = candidates.judged(short(candidates), candidates.Draw(100, 0, 0, 1.0, 0.2), digits)["by"]["fused"]
+def test_with_no_class_left_out_it_says_what_shares_of_known_samples_come_to(candidates, digits, tmp_path):
+    draw, settings, path = (
+        candidates.Draw(100, 0, 0, 1.0, 0.2),
+        {"best": short(candidates)},
+        tmp_path / "kept",
+    )
+    candidates.run(settings, [draw], digits, path)
+    candidates.show(candidates.read(path), settings, [draw])
+    found = candidates.read(path)[candidates.key_of(settings["best"], draw)]["by"]["fused"]
     assert found["known at 0.8"] < found["known at 0.95"] <= found["closed_set_accuracy"]
     assert not {"auroc", "novel at 0.8"} & found.keys()
 
