@@ -286,8 +286,8 @@ def test_a_class_left_out_is_nowhere_in_what_judges_it(toy):
 def test_the_learned_detector_judges_and_fisher_s_weights_are_equal(toy):
     learned, fisher = detector(toy, "fused-learned"), detector(toy)
     assert learned.name == "fused-learned"
-    assert torch.equal(fisher.score.state["weights"], torch.ones(2, len(COMPONENTS)))
-    assert float(learned.score.state["weights"].std()) > 0
+    assert torch.equal(fisher.score.state["weights"], torch.ones(3, 2, len(COMPONENTS)))
+    assert float(learned.score.state["weights"][0].std()) > 0
     assert bool(learned.verdicts(toy.samples([5, 6], seed=4)[0]).novel.float().mean() > 0.9)
 
 

@@ -13,7 +13,7 @@ from shels.config.presets import DEFAULT
 from shels.data.splits import divided
 from shels.detection.alike import scores_as_of_new
 from shels.detection.head import Head
-from shels.detection.protocol import Context, KnownSamples, Labelled
+from shels.detection.protocol import Context, KnownSamples, Labelled, LearnedClass
 from shels.detection.registry import entry_of
 from shels.detection.rules import threshold
 from shels.detection.standards import Standards
@@ -116,6 +116,40 @@ def test_detectors_keep_their_word_on_few_samples_by_class_where_there_are_enoug
         rates.append(float((~made.verdicts(cloud(1000, 1000 + seed).features).novel).float().mean()))
     low, high = _within(n)
     assert low <= sum(rates) / len(rates) <= high
+
+
+def unseen(axis, n, seed):
+    """A class that the network was not trained on: on its shared features alone is it apart from others."""
+    draw = torch.Generator().manual_seed(seed)
+    shared = torch.randn(n, 8, generator=draw) + torch.eye(8)[axis] * 9
+    return Views(shared, torch.randn(n, 6, generator=draw) + 0.5)
+
+
+def with_later_class(n, seed):
+    """`fused` on four classes, calibrated on 100 samples, and a class taken in from n."""
+    head = Head(torch.eye(6)[:4], torch.zeros(4), cosine=False)
+    known = KnownSamples(cloud(400, 1), cloud(100, 100 + seed))
+
+    def naming(views):
+        mine = torch.where(views.shared[:, 6:7] + views.shared[:, 7:8] > 4, 100.0, -100.0)
+        return torch.cat([head.logits(views.high), mine], dim=1)
+
+    context = Context(head, replace(SEPARATE, share=0.9), range(4), lambda views: naming(views)[:, :4])
+    made = entry_of("fused").fit(context, known.training).calibrated(known)
+    return made.with_class(LearnedClass(lambda: unseen(6, n, 500 + seed), naming=naming))
+
+
+@pytest.mark.parametrize("n", [25, 50, 125])
+def test_of_a_class_that_came_later_as_many_are_accepted_as_promised(n):
+    rates, rejected = [], []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in range(12):
+            made = with_later_class(n, seed)
+            rates.append(float((~made.verdicts(unseen(6, 500, 900 + seed)).novel).float().mean()))
+            rejected.append(float(made.verdicts(unseen(7, 500, 900 + seed)).novel.float().mean()))
+    assert sum(rates) / len(rates) == pytest.approx(0.9, abs=0.03)
+    assert sum(rejected) / len(rejected) > 0.95  # novel ones that are named as it
 
 
 def test_on_one_kind_of_feature_the_standards_put_samples_where_they_lie():

@@ -224,7 +224,7 @@ rule takes held-out ones."""
 
 
 def cross_fitted(folds: Tensor, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Score each sample by what was fitted without it: folds (n,) from 0 on -> (n,).
+    """Score each sample by what was fitted without it: folds (n,) from 0 on -> (n,), or (n, scores).
 
     score: takes marks (n,) of the samples to fit on and of those to score. A fold alone is fitted on itself.
     """
@@ -232,7 +232,7 @@ def cross_fitted(folds: Tensor, score: Callable[[Tensor, Tensor], Tensor]) -> Te
     for fold in range(int(folds.max()) + 1):
         mine = folds == fold
         found = score(~mine if bool((~mine).any()) else mine, mine)
-        out = found.new_zeros(len(folds)) if out is None else out
+        out = found.new_zeros(len(folds), *found.shape[1:]) if out is None else out
         out[mine] = found
     return folds.new_zeros(0) if out is None else out
 

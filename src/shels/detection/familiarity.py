@@ -38,6 +38,10 @@ ASPECTS = (
     *(f"{what}, {layer} features" for layer in ("shared", "high-level") for what in _SAY.values()),
 )
 """The same for people, in the same order."""
+OF_LATER = ("neighbours/shared", "own/shared")
+"""Those by which a class that came later is told. The network was trained without it: on its high-level
+features novel samples lie among those of the class, and so they do by a row of weights made of these, and in
+what the first classes' directions leave over."""
 HEAD = 2
 """How many of them, the first ones, are the head's."""
 BY_CLASS = ("means", "whitening", "prototypes")

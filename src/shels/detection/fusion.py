@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shels.detection.calibration import HELD_OUT, borrowed
-from shels.detection.familiarity import HEAD, Familiarity, even_places
+from shels.detection.calibration import borrowed
+from shels.detection.familiarity import COMPONENTS, HEAD, OF_LATER, Familiarity, even_places
 from shels.detection.protocol import KnownSamples, Labelled, rows_of
 from shels.runtime import exporting
 
@@ -27,6 +27,8 @@ FEW = 30
 """Held-out samples of a class, rightly named, below which it borrows from all classes."""
 FILL = 3e38
 """What shorter lists are filled up with; no score comes near it."""
+_PRIOR_COUNT = 10
+"""How many samples the spread in other classes counts as where a class has few."""
 _FOR_FOLDS = 300
 """Training samples of a class that count when known classes are left out in turn."""
 _DRAW_TO_EQUAL = 0.5
@@ -75,12 +77,15 @@ class References:
         pairs = zip(_Tails.of(self.by_class), _Tails.of(self.pooled), strict=True)
         return torch.stack([torch.stack([own, every.expand_as(own)], dim=1) for own, every in pairs])
 
-    def with_class(self, scores: Tensor) -> References:
-        """Keep one class more, by scores (n, scores) of it; a few borrow how those of other classes lie."""
-        if len(scores) < FEW:
+    def with_class(self, scores: Tensor, *, few: bool | None = None) -> References:
+        """Keep one class more, by scores (n, scores) of it; a few borrow how those of other classes lie.
+
+        few: whether they do; unless it is said, where there are fewer than `FEW`.
+        """
+        if len(scores) < FEW if few is None else few:
             old = [[row[row < FILL] for row in each] for each in self.by_class.unbind(dim=1)]
             pairs = zip(old, scores.T, strict=True)
-            scores = torch.stack([HELD_OUT.later(of_all, few) for of_all, few in pairs], dim=1)
+            scores = torch.stack([_spread_as_others(of_all, mine) for of_all, mine in pairs], dim=1)
         kept = [row[:, : int((row < FILL).sum(dim=1).max())] for row in self.by_class]
         return References(_filled([*kept, _thinned(scores)]), self.pooled)
 
@@ -90,6 +95,18 @@ class References:
         kept = self.by_class[stays]
         most = int((kept < FILL).sum(dim=2).max())
         return References(kept[:, :, :most].contiguous(), self.pooled)
+
+
+def _spread_as_others(old: Sequence[Tensor], few: Tensor) -> Tensor:
+    """Put scores of other classes where those of a class of few samples lie, spread as far as these are.
+
+    Their variance is drawn to that of the others, and what so few leave uncertain of their mean is added.
+    """
+    about = torch.cat([row - row.mean() for row in old])
+    usual = torch.stack([row.var(correction=0) for row in old]).mean()
+    square, n = (few - few.mean()).square().sum(), len(few)
+    variance = (square + _PRIOR_COUNT * usual) / (n - 1 + _PRIOR_COUNT) * (1 + 1 / n)
+    return few.mean() + about * (variance / about.var(correction=0).clamp(min=1e-30)).sqrt()
 
 
 class _Tails(NamedTuple):
@@ -217,6 +234,17 @@ def _without(samples: Labelled, left_out: int) -> Labelled:
 def equal_weights(like: Tensor) -> Tensor:
     """Weigh everything alike, Fisher's rule: (2, scores)."""
     return like.new_ones(2, like.shape[-1], dtype=torch.float32)
+
+
+def weights_of_later(like: Tensor) -> Tensor:
+    """Weigh what tells samples of a class that came later, among its own samples alone: (2, scores).
+
+    They add up to as many as the others, so that scores of all classes are of one size.
+    """
+    weights = torch.zeros_like(like)
+    places = [COMPONENTS.index(name) for name in OF_LATER]
+    weights[0, places] = like.numel() / len(places)
+    return weights
 
 
 def learned_weights(given: Sequence[Fold]) -> Tensor:

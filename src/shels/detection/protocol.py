@@ -111,9 +111,11 @@ class LearnedClass:
     """A class that was just learned, as a detector takes it in.
 
     training: gives features of the samples that it was learned from, computed where they are needed.
-    held_out: features of samples that nothing was trained on. naming: as it names the new class too.
+    held_out: features of samples that nothing was trained on; None where the detector needs none, see
+    `Detector.cross_fits`. naming: as it names the new class too.
     head: the network's last layer, where that has a row for the new class. stored: gives all samples that the
-    learner keeps, as the network sees them now; None where it keeps none.
+    learner keeps, as the network sees them now; None where it keeps none. groups: (n,), training samples that
+    would know each other again.
     """
 
     training: Callable[[], Views]
@@ -121,6 +123,7 @@ class LearnedClass:
     naming: Naming | None = None
     head: Head | None = None
     stored: Callable[[], Labelled] | None = None
+    groups: Tensor | None = None
 
 
 class Detector(ABC):
@@ -134,6 +137,14 @@ class Detector(ABC):
     @abstractmethod
     def name(self) -> str:
         """What the registry calls it."""
+
+    @property
+    def cross_fits(self) -> bool:
+        """Whether all samples of a class that comes later teach it and set its threshold, by each other.
+
+        Others want some of them held out.
+        """
+        return self.is_learner
 
     @property
     @abstractmethod

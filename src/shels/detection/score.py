@@ -45,6 +45,9 @@ class Score(ABC):
     """Whether the score depends on the shared features; if not, they may be left out."""
     forgets: ClassVar[bool] = False
     """Whether a class can be taken out of what the score remembers, exactly as if it had not been there."""
+    cross_fits: ClassVar[bool] = False
+    """Whether samples of a class that comes later set its threshold by each other, so that none of them has
+    to be held out: see `add_class_by_folds`."""
     cannot_grow: ClassVar[str] = ""
     """Why no class can be taken in without the old classes' samples; empty where one can."""
 
@@ -100,6 +103,16 @@ class Score(ABC):
         self._check(views, fresh=True)
         grown = self._grown_head(head)
         return replace(self, head=grown, state=self._grown(views, grown))
+
+    def add_class_by_folds(
+        self, views: Views, groups: Tensor | None = None, head: Head | None = None
+    ) -> tuple[Self, Tensor]:
+        """Return what `add_class` does, and the scores (n,) of new samples as familiar as these: see `alike`.
+
+        For scores of which `cross_fits` says so: each sample is judged by what the others tell of the class.
+        groups: (n,), samples that would know each other again, such as pictures of one thing.
+        """
+        raise SettingsError(f"the score {self.name} needs held-out samples of a class that it takes in")
 
     def tuned(self, samples: KnownSamples, named: Tensor) -> Self:
         """Return this score as known samples make it, where it learns from those held out as well.

@@ -102,29 +102,57 @@ class ScoreDetector(Detector):
         return replace(made, calibration=Calibration.of(self.rule, *chosen))
 
     def with_class(self, new: LearnedClass) -> ScoreDetector:
-        """Know one class more; where too few samples of it are held out, it borrows from the old ones."""
-        if new.held_out is None:
+        """Know one class more; where too few samples set its threshold, it borrows from the old ones."""
+        if new.held_out is None and (new.stored is not None or not self.cross_fits):
             raise DataError(
                 f"detector {self.name} sets the threshold of a class on held-out samples; give some"
             )
-        if new.stored is not None:
+        if new.stored is not None and new.held_out is not None:
             return self._anew(new, new.stored(), new.held_out)
-        if self.score.remembers:
-            score = self.score.add_class(new.training(), new.head)
-        else:  # it knows the last layer alone, which may see more features than before
-            score = replace(self.score, head=new.head or self.score.head)
+        score, asked, scores = self._grown(new)
         old = self._calibration
         grown = replace(self, score=score, naming=new.naming if self.naming else None)
-        named = grown.class_scores(new.held_out)
+        named = grown.class_scores(asked)
         chosen = named[:, -1]
         if grown.naming is not None:
-            scores = score.scores_as(new.held_out, named.argmax(dim=1))
+            scores = score.scores_as(asked, named.argmax(dim=1)) if scores is None else scores
             chosen = _of_its_own(scores, named, named.shape[1] - 1)
         if len(chosen) < enough_for(self.rule):
-            chosen = self._policy.later(old.by_class, chosen)
-        known = None if self.known is None else self.known.with_class(new.held_out)
+            chosen = self._borrowed(chosen)
+        known = None if self.known is None else self.known.with_class(asked)
         every = _of_its_own(named, named, named.shape[1] - 1).flatten() if on_all_scores(self.rule) else None
         return replace(grown, known=known, calibration=old.with_class(self.rule, chosen, every))
+
+    @property
+    def cross_fits(self) -> bool:
+        """Whether samples of a class that comes later set its threshold by each other, none held out."""
+        return self.score.cross_fits and self.naming is not None
+
+    def _grown(self, new: LearnedClass) -> tuple[Score, Views, Tensor | None]:
+        """Let the score learn a class; give samples that set its threshold, and scores where there are."""
+        if self.cross_fits:
+            given = [each for each in (new.training(), new.held_out) if each is not None]
+            every = Views(*(torch.cat(rows) for rows in zip(*given, strict=True)))
+            groups = new.groups if len(given) == 1 else None
+            score, scores = self.score.add_class_by_folds(every, groups, new.head)
+            return score, every, scores
+        held_out = new.held_out or new.training()
+        if self.score.remembers:
+            return self.score.add_class(new.training(), new.head), held_out, None
+        # it knows the last layer alone, which may see more features than before
+        return replace(self.score, head=new.head or self.score.head), held_out, None
+
+    def _borrowed(self, few: Tensor) -> Tensor:
+        """Find more scores to compare a later class of few samples with: (n,).
+
+        Scores that are sums of p-values lie alike in all classes, so those of the first ones join its own;
+        others are moved to where its own lie.
+        """
+        if not self.cross_fits or self.known is None:
+            return self._policy.later(self._calibration.by_class, few)
+        then, rows = self.known.classes_then, self._calibration.by_class
+        first = [rows[place] for place in (then == then.min()).nonzero()[:, 0].tolist()]
+        return torch.cat([few, *first])
 
     def _anew(self, new: LearnedClass, stored: Labelled, held_out: Views) -> ScoreDetector:
         """Begin anew beside a network that was trained again, on samples of all classes that were stored.

@@ -42,7 +42,7 @@ class SingleSample:
                 found += layer.scores(values, named)
             scores = np.array(found, dtype=np.float32)
             scores = np.nan_to_num(scores, nan=-MOST, posinf=-MOST, neginf=-MOST).clip(-MOST, MOST)
-            return float(2 * (self._log_p(scores, named) * self.weights).sum())
+            return float(2 * (self._log_p(scores, named) * self.weights[named]).sum())
 
     def _log_p(self, scores: Floats, named: int) -> Floats:
         column = scores[:, None]

@@ -201,6 +201,9 @@ def _taught(
     """
     settings, method = learner.settings, method_of(learner.settings.accommodation)
     index, held_out = training_split(samples.labels, samples.groups, settings.training, seed)
+    apart = not learner.detector.cross_fits or method.stores == "old data"
+    if not apart:
+        index = torch.arange(len(samples))
     given = (learner.network, learner.memory, samples.take(index), learner.preparation, settings.training)
     found = yield from method.take_in(NewClass(*given, seed, rows_of(views, index)))
     classes = (*learner.classes, *samples.classes)
@@ -218,7 +221,8 @@ def _taught(
 
     of_class = LearnedClass(
         lambda: features(index),
-        held_out=features(held_out),
+        held_out=features(held_out) if apart else None,
+        groups=samples.groups,
         naming=method.naming(new.network, new.memory),
         head=Head.of(new.network.head) if method.grows_head else None,
         stored=stored if method.stores == "old data" else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shels import schema
 from shels.config import OWN
 from shels.detection.familiarity import COMPONENTS
@@ -23,7 +25,7 @@ def _with_later(width: str, prefix: str = "") -> dict[str, Spec]:
 def _fused() -> dict[str, Spec]:
     """Give what all the scores of one forward pass stand on, and the scores to compare with."""
     many = len(COMPONENTS)
-    table = {"rows": single("classes high"), "weights": single(f"2 {many}", schema.NOT_NEGATIVE)}
+    table = {"rows": single("classes high"), "weights": single(f"classes 2 {many}", schema.NOT_NEGATIVE)}
     table["by_class"] = single(f"classes {many} most-compared", schema.RISING)
     table["pooled"] = single(f"{many} all-compared", schema.RISING)
     for view in ("shared", "high"):
@@ -88,6 +90,9 @@ def check_detector(model: Model, stored: StoredParts) -> None:
     if score != OWN:
         table = {**_BESIDE_A_LEARNER, "among": integers("classes", 1, classes), "width": model.width}
         table |= {f"score/{name}": spec for name, spec in SCORES.get(score, {}).items()}
+        weights = "score/weights"
+        if weights in table and getattr(changing.get(weights), "ndim", 0) == 2:  # once the same for all
+            table[weights] = replace(table[weights], dims=table[weights].dims.removeprefix("classes "))
     sizes = model.check(changing, table, "detector")
     if "first" in sizes and (sizes["first"] + sizes["later"] != classes or not sizes["first"]):
         raise ModelFileError(f"the detector file: {sizes['first']} and {sizes['later']} are not {classes}")
