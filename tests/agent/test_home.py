@@ -24,7 +24,10 @@ from shels.learner.versions import resolve
 
 
 class Saved:
-    """A stand-in for a learner: what it saves tells a whole save from a part of one."""
+    """A stand-in for a learner: what it saves tells a whole save from a part of one.
+
+    As a learner does, it writes files anew, never into those that are there, and removes others.
+    """
 
     def __init__(self, text, shared="shared weights"):
         self.parts = {"network": shared.encode() * 2000, "detector": text.encode() * 2000}
@@ -33,7 +36,13 @@ class Saved:
         names = []
         for part, content in self.parts.items():
             names.append(f"{part}-{hashlib.sha256(content).hexdigest()[:12]}.safetensors")
-            (directory / names[-1]).write_bytes(content)
+            path = directory / names[-1]
+            if not path.is_file() or path.read_bytes() != content:
+                path.with_name(".new").write_bytes(content)
+                path.with_name(".new").replace(path)
+        for path in directory.glob("*-*.safetensors"):
+            if path.name not in names:
+                path.unlink()
         (directory / "model.json").write_text(json.dumps(names))
 
 

@@ -177,8 +177,8 @@ class Home:
         before = on_disk.version_path(self.directory, self.version)
 
         def write(directory: Path) -> None:
+            on_disk.share_files(directory, before)
             learner.save(directory)
-            on_disk.share_equal_files(directory, before)
 
         return on_disk.add_version(self.directory, write)
 

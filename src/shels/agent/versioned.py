@@ -23,6 +23,7 @@ from shels.learner.learner import Learner
 from shels.learner.pairing import LEAST_IMAGES, detector_name
 from shels.learner.rule import promised_share
 from shels.learning.protocol import trained_alone
+from shels.model.chains import describe
 from shels.model.networks import Views
 from shels.runtime import to_end
 from shels.training import Fit, TrainingRequest
@@ -47,6 +48,7 @@ class VersionedLearner:
         self.writing = threading.RLock()
         self.buffers = Buffers(home)
         self._version = 0 if home is None else home.version
+        self._before: tuple[int, Learner | None] = (0, None)
         self.last_number = self._logged = 0  # of provisional names; the log need not speak of the last
         if home is not None:
             self._take_up(home)
@@ -178,11 +180,34 @@ class VersionedLearner:
         """Return to an earlier version. more: what else the log is to say."""
         if self.home is None:
             raise SettingsError("there is no home with earlier versions; give the agent one")
-        learner = self.home.load(str(self.learner.device), version)
+        learner = self._version_of(self.home, version)
         event = {"kind": events.ROLLED_BACK, "batch": "", "to": version, "by": by, **more}
         with self.writing:
+            now = self._version, self.learner
             self._version = self.home.change(event, version=version)
+            self._remember(now, learner)
             self.learner = learner
+
+    def _remember(self, before: tuple[int, Learner], now: Learner) -> None:
+        """Keep the model that was in use, to which a person may return; not with a network of its own."""
+        self._before = before if before[1].network is now.network else (0, None)
+
+    def _version_of(self, home: Home, version: int) -> Learner:
+        """Give an earlier version: the one before as it was, others from disk.
+
+        On the network of the model in use where theirs is the same, for images that it has seen need not pass
+        it again.
+        """
+        number, before = self._before
+        if number == version and before is not None and version in home.versions():
+            return before
+        found = home.load(str(self.learner.device), version)
+        same = describe(found.network.body) == describe(self.learner.network.body)
+        mine, theirs = (each.network.state_dict() for each in (self.learner, found))
+        same = same and mine.keys() == theirs.keys()
+        if same and all(torch.equal(mine[name], theirs[name]) for name in mine):
+            found.network = self.learner.network
+        return found
 
     def set_accept_share(self, share: float, by: str = "person", **more: Any) -> None:
         """Accept another share of known samples, on the scores that there are; nothing is trained."""
@@ -231,7 +256,9 @@ class VersionedLearner:
                         f"{self._version}: somebody changed it meanwhile; load it again"
                     )
                 tensors = {name: each.tensors() for name, each in come.items()}
+                now = self._version, self.learner
                 self._version = self.home.change(event, learner, hold=tensors, drop=drop)
+                self._remember(now, learner)
         self.learner = learner
         self.buffers.changed(come, drop)
 

@@ -90,9 +90,8 @@ class Workbench:
         return [number for number in self.inbox.numbers() if number not in self.said]
 
     def listed(self) -> list[Group]:
-        """List the groups as they are at one moment, the largest first, and the images in none as the rest."""
-        groups = self.groups  # others may be proposed in their place meanwhile
-        found = sorted(groups.found, key=lambda each: -len(each.members))
+        """List the groups of one moment, the largest first, and the images in none as the rest."""
+        found = sorted(self.groups.found, key=lambda each: -len(each.members))
         grouped = {number for each in found for number in each.members}
         rest = tuple(number for number in self.waiting() if number not in grouped)
         return [*found, Group(REST, rest, purity=0.0)] if rest else found

@@ -242,6 +242,11 @@ class Distances:
         means = torch.stack([spread.mean for spread in spreads]).float()
         return cls(means, torch.stack([spread.whitening() for spread in spreads]))
 
+    def with_class(self, spread: Spread) -> Distances:
+        """Measure one class more."""
+        new = Distances.of([spread])
+        return Distances(torch.cat([self.means, new.means]), torch.cat([self.whitening, new.whitening]))
+
     def __call__(self, rows: Tensor, position: Tensor) -> Tensor:
         """Measure each row's distance from the class at its position: (n, r or more), (n,) -> (n,).
 
@@ -264,7 +269,7 @@ class Distances:
         classes, order = position.sort()
         near = rows[order, : self.means.shape[1]] - self.means[classes]
         counts = torch.bincount(classes, minlength=len(self.means)).tolist()
-        parts = zip(near.split(counts), self.whitening, strict=True)
+        parts = zip(torch.split(near, counts), self.whitening, strict=True)
         white = torch.cat([mine @ factor for mine, factor in parts if len(mine)])
         return torch.empty_like(white[:, 0]).scatter_(0, order, white.square().sum(dim=1))
 

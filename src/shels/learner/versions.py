@@ -118,14 +118,16 @@ def link_files(paths: Iterable[Path], to: Path) -> None:
             write_whole(to / path.name, path.read_bytes())
 
 
-def share_equal_files(directory: Path, before: Path) -> None:
-    """Replace the tensor files that an earlier version holds too by links to those, to save their space."""
-    for path in sorted(directory.glob("*.safetensors")):
-        earlier, link = before / path.name, path.with_name(f".{path.name}")
-        if equal_files(path, earlier):
+def share_files(directory: Path, before: Path) -> None:
+    """Link an earlier version's tensor files into a new one's directory, before a model is saved there.
+
+    Those whose content the model has too need not be written again, nor waited for until they are on disk.
+    Saving removes the others, and writes none in place, which would reach the earlier version.
+    """
+    for path in before.glob("*-*.safetensors"):
+        if path.is_file() and not path.is_symlink():
             with suppress(OSError):  # a file system without links
-                os.link(earlier, link)
-                link.replace(path)
+                os.link(path, directory / path.name)
 
 
 def equal_files(one: Path, other: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from fastapi import Request
@@ -41,8 +42,8 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if scope["method"] == "HEAD":  # as GET; the server sends no body
-            scope, receive = {**scope, "method": "GET"}, _asked_once()
+        if scope["method"] == "HEAD":
+            scope, receive, send = _as_get(scope, send)
         began, status = time.perf_counter(), 500
 
         async def sent(message: Message) -> None:
@@ -93,19 +94,27 @@ class Guard:
         return bounded
 
 
-def _asked_once() -> Receive:
-    """Give a request without a body, after which nobody listens: events that never end are not begun."""
-    messages = iter([{"type": "http.request", "body": b"", "more_body": False}])
+def _as_get(scope: Scope, send: Send) -> tuple[Scope, Receive, Send]:
+    """Have GET answer without a body: at its beginning the answer is ended, and nobody listens any more."""
+    begun = asyncio.Event()
+    asked = iter([{"type": "http.request", "body": b"", "more_body": False}])
 
     async def receive() -> Message:
-        return next(messages, {"type": "http.disconnect"})
+        message = next(asked, None)
+        if message is None:
+            await begun.wait()
+        return message or {"type": "http.disconnect"}
 
-    return receive
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            begun.set()
+
+    return {**scope, "method": "GET"}, receive, sent
 
 
 async def _before(receive: Receive, end: float) -> Message:
-    import asyncio  # noqa: PLC0415
-
     try:
         async with asyncio.timeout(max(0.0, end - time.monotonic())):
             return await receive()

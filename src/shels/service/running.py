@@ -9,10 +9,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shels.errors import MissingExtraError, SettingsError
 from shels.service.limits import Limits
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def serve(plan: Plan, started: Callable[[str], None]) -> None:
         plan.feed(service),
     ):
         config = uvicorn.Config(
-            create_app(service, access, plan.limits),
+            warmed_up(create_app(service, access, plan.limits)),
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -71,6 +74,19 @@ def serve(plan: Plan, started: Callable[[str], None]) -> None:
         started(f"http://{host}:{listening.getsockname()[1]}/")
         gc.freeze()  # what is there stays: to look through it for garbage holds everybody up
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def warmed_up(app: FastAPI) -> FastAPI:
+    """Have routes, their schema and templates made, which the first requests would hold others up for."""
+    from shels.service.page.rendering import templates  # noqa: PLC0415
+
+    app.openapi()
+    nowhere = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": []}
+    for route in app.routes:
+        route.matches(nowhere)
+    for name in templates().list_templates(["html"]):
+        templates().get_template(name)
+    return app
 
 
 def make_room() -> None:

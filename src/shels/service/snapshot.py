@@ -31,18 +31,20 @@ class Snapshot:
     @staticmethod
     def of(learner: Learner, version: int) -> Snapshot:
         """Take a model that has judged before, so that nobody waits for what is worked out lazily."""
-        learner.judge(torch.zeros(2, *learner.preparation.shape))
+        for count in (2, 1):  # outside of what judges, whose tensors none but it may use
+            learner.judge(torch.zeros(count, *learner.preparation.shape))
         seconds = min(_seconds(learner) for _ in range(3))
         return Snapshot(learner, version, tuple(map(str, learner.classes)), seconds < _AT_ONCE_SECONDS)
 
     def judge(self, inputs: Tensor) -> list[views.Judged]:
         """Judge inputs."""
-        return self.said(self.learner.judge(inputs))
+        with torch.inference_mode():  # quicker than without gradients alone; nothing of it is kept
+            return self.said(self.learner.judge(inputs))
 
     def said(self, verdicts: Verdicts) -> list[views.Judged]:
         """Say verdicts in plain values."""
-        score = verdicts.score.nan_to_num()  # JSON has no infinity
-        columns = (verdicts.predicted, verdicts.novel, score, verdicts.threshold, verdicts.p_value)
+        score, limit = verdicts.score.nan_to_num(), verdicts.threshold.nan_to_num()  # JSON has no infinity
+        columns = (verdicts.predicted, verdicts.novel, score, limit, verdicts.p_value)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         names = self.names
         return [

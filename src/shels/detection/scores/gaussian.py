@@ -121,7 +121,11 @@ class GaussianDetector(Detector):
         limit = threshold(self.rule, scores, scores)
         own = shrunk_scale(logs, self.scale, prior=0)
         part = Part(owner, sums, own, scores.sort().values, limit, naming)
-        return replace(self, parts=(*self.parts, part), ready=None)
+        new = replace(self, parts=(*self.parts, part), ready=None)
+        if "_distances" in vars(self):  # what was worked out of the others stays
+            pairs = zip(self._distances, spreads, strict=True)
+            vars(new)["_distances"] = [each.with_class(spread) for each, spread in pairs]
+        return new
 
     def with_rule(self, rule: ThresholdRule) -> GaussianDetector:
         """Set the thresholds by another rule; a class with too few scores for it borrows as in training."""
