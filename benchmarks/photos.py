@@ -113,7 +113,7 @@ class Plain(nn.Module):
 def plainly_trained(samples: Samples, epochs: int, rate: float, seed: int) -> tuple[Plain, int]:
     """Tune all of the network: AdamW, a rate that rises and falls, batches of 32, changed images."""
     torch.manual_seed(seed)
-    network = Plain(len(samples.classes)).train().to(memory_format=torch.channels_last)
+    network = Plain(len(samples.classes)).train()
     optimiser = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=0.01)
     steps = epochs * -(-len(samples) // 32)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, steps, pct_start=0.1)
@@ -123,7 +123,7 @@ def plainly_trained(samples: Samples, epochs: int, rate: float, seed: int) -> tu
             images = resized(samples.inputs[rows])
             scores = network(augmented(images, drawn(images), change, unit=True))
             optimiser.zero_grad()
-            F.cross_entropy(scores, samples.labels[rows]).backward()
+            torch.autograd.backward(F.cross_entropy(scores, samples.labels[rows]))
             optimiser.step()
             schedule.step()
     return network.eval(), steps

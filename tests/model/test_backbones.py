@@ -355,6 +355,30 @@ def test_a_model_on_the_last_maps_of_efficientnet_lite0_as_earlier_ones_are_stil
 
 
 @needs_lite
+def test_efficientnet_lite0_makes_the_same_features_whether_it_is_trained_or_not():
+    """Without gradients its normalisation goes into its convolutions; what is trained goes step by step."""
+    backbone, photo = open_backbone(LITE0), sample_photo("flower.jpg")
+    before, toward = photo.clone(), torch.linspace(-1, 1, 624)
+    found = backbone(photo)
+    (found * toward).sum().backward()
+    trained = [value.grad is not None for value in backbone.parameters()]
+    with torch.no_grad():
+        assert torch.allclose(backbone(photo), found, atol=1e-4)
+    assert torch.equal(photo, before)
+    assert trained == [value.requires_grad for value in backbone.parameters()]
+
+    weight = next(value for value in backbone.parameters() if value.requires_grad)  # along its own gradient
+    gradient, step = weight.grad, 1e-2
+    with torch.no_grad():
+        sums = []
+        for sign in (1, -1):
+            weight += sign * step * gradient / gradient.norm()
+            sums.append((backbone(photo) * toward).sum())
+            weight -= sign * step * gradient / gradient.norm()
+    assert (sums[0] - sums[1]) / (2 * step) == pytest.approx(gradient.norm().item(), rel=0.05)
+
+
+@needs_lite
 def test_the_weights_of_efficientnet_lite0_are_stored_with_the_model_and_their_hash_is_known():
     backbone = open_backbone(LITE0, frozen=True)
     again = rebuild(describe(nn.Sequential(backbone)))
