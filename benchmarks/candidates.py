@@ -143,17 +143,16 @@ def judged(settings: Settings, draw: Draw, whole: DataSet) -> dict[str, Any]:
     known = CATALOGUE[f"within/{whole.name}"].classes(draw.seed)[0]
     rest, novel = draw.classes(known)
     data = draw.data(whole, known)
-    sets = (whole.name, whole.name)
-    trial = Trial("left-out", "shels-fused", draw.seed, *sets, rest, novel, settings)
+    trial = Trial("left-out", "shels-fused", draw.seed, whole.name, whole.name, rest, novel, settings)
     began = time.perf_counter()
     training = prepared([trial], data, data.train.inputs, torch.device("cpu"))
     objective = initial_training(trial.method, settings).objective(training.network, settings.training)
     fit(training.network, objective.loss, training.data, objective.settings, seed=draw.seed)
     seconds = time.perf_counter() - began
-    rows = [(each.places, each.labels) for each in (training.data.training, training.calibration)]
-    fitted, held = (_seen(training, data.train.inputs, *each) for each in rows)
-    asked = (rest, novel) if novel else (rest,)
-    tests = [_seen(training, data.test.inputs, *data.test.places(names)) for names in asked]
+    rows = (training.data.training, training.calibration)
+    fitted, held = (_seen(training, data.train.inputs, each.places, each.labels) for each in rows)
+    asked = [data.test.places(names) for names in (rest, novel) if names]
+    tests = [_seen(training, data.test.inputs, *each) for each in asked]
     found = {name: _figures(trial, training, KnownSamples(fitted, held), tests, name) for name in DETECTORS}
     weights = training.network.head.weight.detach()
     matrix = metrics.feature_exclusivity(weights, fitted.features.high, fitted.labels)
@@ -163,8 +162,7 @@ def judged(settings: Settings, draw: Draw, whole: DataSet) -> dict[str, Any]:
 
 def _seen(training: Training, inputs: Tensor, places: Tensor, labels: Tensor) -> Labelled:
     about = ([training.network], inputs, [places], training.data.prepare)
-    (views,) = views_of(*about, precision=torch.float32, shared=True)
-    return Labelled(views, labels)
+    return Labelled(views_of(*about, precision=torch.float32, shared=True)[0], labels)
 
 
 def _figures(
