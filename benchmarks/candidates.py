@@ -38,7 +38,7 @@ from shels.data.splits import hold_out
 from shels.detection import metrics
 from shels.detection.calibration import Verdicts
 from shels.detection.protocol import Detector, KnownSamples, Labelled
-from shels.errors import SettingsError
+from shels.errors import SettingsError, ShelsError
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.methods import initial_training
 from shels.experiments.preparing import Training, prepared
@@ -125,10 +125,8 @@ class Draw:
         novel = tuple(known[first : first + self.left_out])
         rest = tuple(name for name in known if name not in novel)
         if len(novel) < self.left_out or len(rest) < 2:
-            raise SettingsError(
-                f"{len(known)} known classes do not allow turn {self.turn} of leaving {self.left_out} out "
-                "with 2 left; leave fewer out, or ask for fewer turns"
-            )
+            asked = f"turn {self.turn} of leaving {self.left_out} out with 2 left"
+            raise SettingsError(f"{len(known)} classes do not allow {asked}; leave fewer out, or fewer turns")
         return rest, novel
 
     def data(self, whole: DataSet, known: Sequence[Label]) -> DataSet:
@@ -145,17 +143,16 @@ def judged(settings: Settings, draw: Draw, whole: DataSet) -> dict[str, Any]:
     known = CATALOGUE[f"within/{whole.name}"].classes(draw.seed)[0]
     rest, novel = draw.classes(known)
     data = draw.data(whole, known)
-    about = ("shels-fused", draw.seed, whole.name, whole.name, rest, novel, settings)
-    trial = Trial(f"left-out/{whole.name}", *about)
+    trial = Trial("left-out", "shels-fused", draw.seed, whole.name, whole.name, rest, novel, settings)
     began = time.perf_counter()
     training = prepared([trial], data, data.train.inputs, torch.device("cpu"))
     objective = initial_training(trial.method, settings).objective(training.network, settings.training)
     fit(training.network, objective.loss, training.data, objective.settings, seed=draw.seed)
     seconds = time.perf_counter() - began
-    rows = [(each.places, each.labels) for each in (training.data.training, training.calibration)]
-    fitted, held = (_seen(training, data.train.inputs, *each) for each in rows)
-    asked = (rest, novel) if novel else (rest,)
-    tests = [_seen(training, data.test.inputs, *data.test.places(names)) for names in asked]
+    rows = (training.data.training, training.calibration)
+    fitted, held = (_seen(training, data.train.inputs, each.places, each.labels) for each in rows)
+    asked = [data.test.places(names) for names in (rest, novel) if names]
+    tests = [_seen(training, data.test.inputs, *each) for each in asked]
     found = {name: _figures(trial, training, KnownSamples(fitted, held), tests, name) for name in DETECTORS}
     weights = training.network.head.weight.detach()
     matrix = metrics.feature_exclusivity(weights, fitted.features.high, fitted.labels)
@@ -165,8 +162,7 @@ def judged(settings: Settings, draw: Draw, whole: DataSet) -> dict[str, Any]:
 
 def _seen(training: Training, inputs: Tensor, places: Tensor, labels: Tensor) -> Labelled:
     about = ([training.network], inputs, [places], training.data.prepare)
-    (views,) = views_of(*about, precision=torch.float32, shared=True)
-    return Labelled(views, labels)
+    return Labelled(views_of(*about, precision=torch.float32, shared=True)[0], labels)
 
 
 def _figures(
@@ -271,16 +267,20 @@ def parsed() -> argparse.Namespace:
 def run(candidates: Mapping[str, Settings], draws: Sequence[Draw], whole: DataSet, path: Path) -> None:
     """Judge every candidate on every draw that it has not met yet, draw by draw, each kept at once."""
     found = read(path)
-    for draw in draws:
-        for name, settings in candidates.items():
-            key = key_of(settings, draw)
-            if key in found:
-                continue
-            found[key] = judged(settings, draw, whole)
-            with path.open("a") as file:  # what was cut off before stays a line of its own
-                file.write("\n" + json.dumps({"about": key, "figures": found[key]}))
-            shown = {each: round(by.get("auroc", math.nan), 4) for each, by in found[key]["by"].items()}
-            print(f"{name}, seed {draw.seed}, turn {draw.turn}: AUROC {shown}", flush=True)
+    keyed = [(key_of(settings, draw), name, draw) for draw in draws for name, settings in candidates.items()]
+    for key, name, draw in keyed:
+        if key in found:
+            continue
+        where = f"{name}, seed {draw.seed}, turn {draw.turn}"
+        try:
+            figures = judged(candidates[name], draw, whole)
+        except ShelsError as error:  # what cannot be judged is no reason to lose the others
+            print(f"{where}: failed: {error}", flush=True)
+            continue
+        with path.open("a") as file:  # what was cut off before stays a line of its own
+            file.write("\n" + json.dumps({"about": key, "figures": figures}))
+        aurocs = {each: round(by.get("auroc", math.nan), 4) for each, by in figures["by"].items()}
+        print(f"{where}: AUROC {aurocs}", flush=True)
 
 
 def main() -> None:
@@ -289,8 +289,8 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / f"{given.data}.jsonl"
     candidates = {name: settings_of(name, given.data) for name in given.candidates}
-    about = (given.part, given.judged)
-    draws = [Draw(s, given.left_out, turn, *about) for s in given.seeds for turn in range(given.turns)]
+    places = [(seed, given.left_out, turn) for seed in given.seeds for turn in range(given.turns)]
+    draws = [Draw(*place, given.part, given.judged) for place in places]
     if not given.show:
         run(candidates, draws, load_named(given.data, given.data_dir), path)
     show(read(path), candidates, draws)

@@ -13,7 +13,7 @@ import torch
 from shels.config import AcceptShare, Cosine
 from shels.data.samples import DataSet, Samples
 from shels.data.sources import load_named
-from shels.errors import SettingsError
+from shels.errors import SettingsError, TrainingError
 from shels.experiments.catalogue import CATALOGUE
 from shels.learner.learner import learn
 
@@ -145,6 +145,20 @@ def test_what_is_there_is_not_run_again_and_a_line_cut_off_is(candidates, digits
     candidates.run(settings, draws, digits, path)
     assert ran == [100, 101, 101]
     assert len(candidates.read(path)) == 2
+
+
+def test_a_candidate_that_fails_costs_the_others_nothing(candidates, digits, tmp_path, monkeypatch, capsys):
+    def judged(settings, draw, whole):
+        if draw.seed == 100:
+            raise TrainingError("class 3 was never named")
+        return {"seconds": 1.0, "by": {name: {"auroc": 0.9} for name in candidates.DETECTORS}}
+
+    monkeypatch.setattr(candidates, "judged", judged)
+    path, settings = tmp_path / "digits.jsonl", {"best": short(candidates)}
+    draws = [candidates.Draw(seed, 2, 0, 1.0, 0.2) for seed in (100, 101)]
+    candidates.run(settings, draws, digits, path)
+    assert "seed 100, turn 0: failed: class 3 was never named" in capsys.readouterr().out
+    assert list(candidates.read(path)) == [candidates.key_of(settings["best"], draws[1])]
 
 
 def test_thresholds_for_another_share_are_those_that_the_detector_would_have(candidates, digits):
