@@ -37,6 +37,7 @@ from shels.data.sources import load_named, suited
 from shels.data.splits import hold_out
 from shels.detection import metrics
 from shels.detection.calibration import Verdicts
+from shels.detection.exclusivity import feature_exclusivity, mean_exclusivity
 from shels.detection.protocol import Detector, KnownSamples, Labelled
 from shels.errors import SettingsError, ShelsError
 from shels.experiments.catalogue import CATALOGUE
@@ -155,8 +156,8 @@ def judged(settings: Settings, draw: Draw, whole: DataSet) -> dict[str, Any]:
     tests = [_seen(training, data.test.inputs, *each) for each in asked]
     found = {name: _figures(trial, training, KnownSamples(fitted, held), tests, name) for name in DETECTORS}
     weights = training.network.head.weight.detach()
-    matrix = metrics.feature_exclusivity(weights, fitted.features.high, fitted.labels)
-    both = {"exclusivity": metrics.mean_exclusivity(matrix)}
+    matrix = feature_exclusivity(weights, fitted.features.high, fitted.labels)
+    both = {"exclusivity": mean_exclusivity(matrix)}
     return {"seconds": seconds, "by": {name: both | mine for name, mine in found.items()}}
 
 
