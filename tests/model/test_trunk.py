@@ -15,7 +15,8 @@ from torch import nn
 
 from shels.kernels import trial_axis
 from shels.model import trunk
-from shels.model.networks import six_conv
+from shels.model.chains import Shared
+from shels.model.networks import MOST_SHARED, from_chain, six_conv
 
 
 def convolved(x, weight, bias):
@@ -75,7 +76,8 @@ def kernels(monkeypatch):
         assert weight.is_contiguous()
         assert bias.is_contiguous()  # a kernel reads them as they lie
         blocks.append(tuple(weight.shape[1:2]) + tuple(weight.shape[4:]))
-        return forward(x, weight, bias, pool=pool)
+        out, won = forward(x, weight, bias, pool=pool)
+        return out.contiguous(), won  # as a kernel writes them
 
     fake = SimpleNamespace(
         forward=counted,
@@ -163,3 +165,38 @@ def test_weights_that_trials_share_and_odd_gradients_come_to_the_kernels_as_they
     torch.testing.assert_close(got, wanted)
     for mine, theirs in zip(grads, torch.autograd.grad(wanted.sum(), list(params.values())), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+class Looks(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs):
+        return self.network.views(inputs)
+
+
+@pytest.mark.parametrize("channels", [32, 2 * MOST_SHARED])
+@pytest.mark.filterwarnings("error")  # torch would compute trial by trial, and say so
+def test_views_of_stacked_trials_take_the_way_of_their_features_to_the_last_layer(
+    kernels, monkeypatch, channels
+):
+    first = [nn.Conv2d(3, channels, 3, padding=1), nn.ReLU(), Shared()]  # maps, before they are averaged
+    rest = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 8), nn.ReLU()]
+    network = from_chain(nn.Sequential(*first, *rest), (3, 4, 4), "cosine", 2, 0)
+    network = network.to(memory_format=torch.channels_last)
+    params, inputs = stacked(network), torch.rand(2, 5, 3, 4, 4)
+
+    def one(values, batch):
+        named = {f"network.{name}": value for name, value in values.items()}
+        return torch.func.functional_call(Looks(network), named, (batch,))
+
+    with torch.no_grad():
+        got = torch.vmap(one)(params, inputs)
+        for trial in range(2):
+            network.load_state_dict({name: value[trial] for name, value in params.items()})
+            with monkeypatch.context() as plain:
+                plain.setattr(trial_axis, "has_kernels", lambda value: False)
+                expected = network.views(inputs[trial])
+            for mine, theirs in zip(got, expected, strict=True):
+                torch.testing.assert_close(mine[trial], theirs, rtol=1e-4, atol=1e-5)

@@ -49,6 +49,8 @@ def pooled(maps: Tensor) -> Tensor:
     """Return feature maps as rows of at most 2048 values, averaged over neighbours where there are more."""
     if maps.ndim == 4:
         sides = pooled_sides(tuple(maps.shape[1:]))
+        if sides == (1, 1):  # as a mean it has a trial axis
+            maps = maps.mean((-2, -1), keepdim=True)
         maps = maps if sides == tuple(maps.shape[2:]) else F.adaptive_avg_pool2d(maps, sides)
     return maps.flatten(1)
 
