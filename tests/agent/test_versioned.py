@@ -209,6 +209,25 @@ def test_a_rollback_returns_to_an_earlier_version_and_later_ones_stay(model, hom
     assert model.learner.classes[-1] == "six"
 
 
+def test_an_earlier_version_comes_back_on_the_network_in_use_so_that_images_need_not_pass_it_again(
+    model, data
+):
+    inputs = data.test.inputs
+    expected, network = model.learner.judge(inputs), model.learner.network
+    model.accommodate("novel-1", "novel-1", of(data.train, 6))
+    model.accommodate("novel-2", "novel-2", of(data.train, 7))
+    model.rollback(2)  # the one before
+    assert model.learner.classes[-1] == "novel-1"
+    model.rollback(1)  # from disk
+    assert model.learner.network is network
+    found = model.learner.judge(inputs)
+    assert torch.equal(found.score, expected.score)
+    assert torch.equal(found.threshold, expected.threshold)
+    model.rollback(3)
+    fresh = model.home.load("cpu").judge(inputs)
+    assert torch.equal(model.learner.judge(inputs).score, fresh.score)
+
+
 def test_after_a_rollback_a_change_is_a_version_above_all(model, home, data):
     model.accommodate("novel-1", "novel-1", of(data.train, 6))
     model.rollback(1)

@@ -131,7 +131,23 @@ def test_each_row_is_measured_from_its_own_class_however_many_fit_in_memory(room
     spreads = [Spread.of(Sums.of(rows(20, shift=shift)), prior) for shift in range(5)]
     x, position = rows(30), torch.arange(30) % 5
     monkeypatch.setattr(gaussians, "_ROOM", room)
-    found = Distances.of(spreads)(x.float(), position)
+    found = Distances.of(spreads).from_all(x.float()).gather(0, position[None])[0]
     for place, spread in enumerate(spreads):
         mine = position == place
         torch.testing.assert_close(found[mine], distances(spread, x[mine]))
+
+
+def test_rows_are_measured_from_their_own_class_as_from_all_of_them():
+    spreads = [Spread.of(Sums.of(rows(n)), torch.eye(6).double()) for n in (20, 30, 40, 50)]
+    every = Distances.of(spreads)
+    x, position = rows(30).float(), torch.tensor([2, 0, 3] * 10)  # none of class 1
+    expected = every.from_all(x).gather(0, position[None])[0]
+    torch.testing.assert_close(every(x, position), expected)
+    assert every(x[:0], position[:0]).shape == (0,)
+
+
+def test_a_class_more_leaves_the_distances_of_the_others_to_the_bit():
+    spreads = [Spread.of(Sums.of(rows(n)), torch.eye(6).double()) for n in (20, 30, 40)]
+    whole, grown = Distances.of(spreads), Distances.of(spreads[:2]).with_class(spreads[2])
+    assert torch.equal(grown.means, whole.means)
+    assert torch.equal(grown.whitening, whole.whitening)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 import zipfile
 import zlib
@@ -61,6 +62,16 @@ def test_every_form_of_sending_gives_the_verdicts_of_the_model_itself(client, se
         assert answer.json()["observed"] is None
     one = client.post("/judge", content=png(some[0]), headers={"Content-Type": "image/png"}).json()
     assert [each["predicted"] for each in one["verdicts"]] == names[:1]
+
+
+def test_verdicts_are_written_as_the_general_writer_of_json_would(client, service, known):
+    name = 'a "class" \\ of é\u2028'
+    service.rename_class(service.snapshot.names[0], name, "Ada")[1].result()
+    answer = client.post("/judge", content=npy(known), headers=NPY)
+    judged = service.judge(torch.from_numpy(known)[:, None])
+    whole = {"version": 2, "verdicts": [vars(each) for each in judged], "observed": None}
+    assert name in {each.verdict for each in judged}
+    assert answer.text == json.dumps(whole)
 
 
 def test_the_open_inference_protocol_answers_by_version(client, service, known):

@@ -18,7 +18,8 @@ from shels.service import views
 from shels.service.access import Access, Caller
 from shels.service.app import create_app
 from shels.service.page.assets import address
-from shels.service.page.rendering import VIEWS, done_message
+from shels.service.page.rendering import VIEWS, done_message, templates
+from shels.service.running import warmed_up
 from tests.service.conftest import asked, until
 
 PLACES = [where for where, _ in VIEWS.values()]
@@ -116,6 +117,20 @@ def test_a_page_shows_of_each_group_the_images_that_it_would_name(waiting, clien
     named = [numbers_of(given["value"]) for _, given in tags if given.get("name") == "members"]
     assert sizes == {group: len(members) for group, members in before.items()}
     assert named == [sorted(members) for members in before.values()]
+
+
+def test_once_warmed_up_no_request_waits_for_routes_or_templates_to_be_made(service, monkeypatch):
+    app = warmed_up(create_app(service))
+
+    def late(*_, **__):
+        raise AssertionError("this should have been made before the first request")
+
+    monkeypatch.setattr("fastapi.routing.get_dependant", late)
+    monkeypatch.setattr(templates(), "compile", late)
+    with asked(app) as client:
+        for where in (*PLACES, "/groups", "/quality"):
+            assert client.get(where).status_code == 200, where
+        assert client.get("/judge").status_code == 405
 
 
 def test_head_answers_as_get_does_without_a_body(waiting, client):
