@@ -153,6 +153,16 @@ def test_products_cosines_and_residuals_are_what_they_say(toy):
     torch.testing.assert_close(found["residual/high"], -left.norm(dim=1), rtol=1e-3, atol=1e-5)
 
 
+def test_what_is_left_of_features_in_few_directions_is_nothing_and_not_rounding():
+    draw = torch.Generator().manual_seed(3)
+    features = torch.randn(300, 2, generator=draw) @ torch.randn(2, 24, generator=draw)
+    features += 1e-4 * torch.randn(300, 24, generator=draw)
+    views, labels = Views(features, features), torch.arange(300) % 3
+    model = Familiarity.fit(views, labels, torch.eye(3, 24), 12, 20)
+    residuals = [COMPONENTS.index(f"residual/{layer}") for layer in ("shared", "high")]
+    assert (model.scores(views, labels)[:, residuals] == 0).all()
+
+
 def test_neighbours_are_the_prototypes_of_the_named_class(toy):
     views, labels = toy.samples([0, 1, 2], n=50)
     model = Familiarity.fit(views, labels, toy.head(True).weight, prototypes=50)

@@ -53,6 +53,8 @@ _ROUNDS = 8
 _ENOUGH_FOR_DIRECTIONS = 2048
 MOST = 1e30
 """Scores beyond this say no more."""
+ROUNDING = 1e-5
+"""Less than this part of a squared length is nothing: differences of sums in single precision end there."""
 BOUND = MOST**0.5
 """Features are held within this: sums of their squares do not overflow."""
 
@@ -95,8 +97,10 @@ class Layer:
         common = ((rows - self.means[named]) @ self.common).square().sum(dim=1)
         far = torch.stack([common, self._distances(rows, named)], dim=1).clamp(min=1e-12).log()
         main = rows[:, : max(1, rows.shape[1] // 4)]
-        left = (units - self.centre).square().sum(dim=1) - main.square().sum(dim=1)
-        return -torch.cat([near[:, None], far, left.clamp(min=0).sqrt()[:, None]], dim=1)
+        whole = (units - self.centre).square().sum(dim=1)
+        left = whole - main.square().sum(dim=1)
+        left = torch.where(left > ROUNDING * whole, left, 0.0)
+        return -torch.cat([near[:, None], far, left.sqrt()[:, None]], dim=1)
 
     def _neighbours(self, rows: Tensor, named: Tensor) -> Tensor:
         classes, many, _ = self.prototypes.shape

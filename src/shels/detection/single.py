@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shels.detection.familiarity import BOUND, MOST, NEAREST, Familiarity, Layer
+from shels.detection.familiarity import BOUND, MOST, NEAREST, ROUNDING, Familiarity, Layer
 from shels.detection.fusion import References
 
 if TYPE_CHECKING:
@@ -74,9 +74,10 @@ class _SingleLayer:
         squares = np.einsum("ij,ij->i", apart, apart)
         near = np.sqrt(np.partition(squares, self.nearest - 1)[: self.nearest]).mean()
         main, off = rows[: max(1, len(rows) // 4)], units - self.centre
-        left = max(off @ off - main @ main, np.float32(0))
+        whole = off @ off
+        left = whole - main @ main
         logs = [np.log(max(each @ each, np.float32(1e-12))) for each in (common, own)]
-        return [-near, -logs[0], -logs[1], -np.sqrt(left)]
+        return [-near, -logs[0], -logs[1], -np.sqrt(left) if left > ROUNDING * whole else np.float32(0)]
 
 
 def _bounded(values: Floats) -> Floats | None:
