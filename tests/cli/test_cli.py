@@ -154,14 +154,14 @@ def test_a_folder_with_other_files_is_refused_before_training(tmp_path, monkeypa
 
 KILLED_AFTER_ONE_CHECKPOINT = """
 import os, signal, sys
-from shels.training import checkpoints
+from shels.training import loop
 from shels.cli import main
 
-def save_and_die(self, *given):
-    real(self, *given)
+def write_and_die(contents):
+    real(contents)
     os.kill(os.getpid(), signal.SIGKILL)
 
-real, checkpoints.RunState.save = checkpoints.RunState.save, save_and_die
+real, loop.write_together = loop.write_together, write_and_die
 sys.argv = ["shels", *sys.argv[1:]]
 main()
 """

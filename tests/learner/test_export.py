@@ -116,7 +116,9 @@ def test_onnxruntime_gives_the_same_verdicts_on_every_digit(exported):
     own = exported.learner.judge(exported.x)
     index, novel, score, threshold, p_value, scores = answers(exported.session, exported.x)
     assert (index == own.predicted.numpy()).all()
-    assert (novel == own.novel.numpy()).all()
+    tied = np.isclose(own.score, own.threshold, rtol=1e-4, atol=1e-6)  # a held-out sample at its threshold
+    assert tied.mean() < 0.02
+    assert (novel == own.novel.numpy())[~tied].all()
     assert 0 < novel.mean() < 1
     np.testing.assert_allclose(threshold, own.threshold, rtol=1e-5)
     new = slice(
@@ -138,7 +140,9 @@ def test_a_batch_of_any_size_is_judged_as_all_are(exported, size):
 def test_the_report_says_what_was_compared(exported):
     found = exported.report.comparison
     assert found.inputs == min(1000, len(exported.x))
-    assert (found.different, found.class_agreement, found.verdict_agreement) == (0, 1.0, 1.0)
+    assert (found.different, found.class_agreement) == (0, 1.0)
+    assert found.verdict_agreement == pytest.approx(1 - found.ties / found.inputs)
+    assert found.ties < 0.02 * found.inputs
     assert exported.report.bytes == exported.path.stat().st_size
     assert list(exported.path.parent.iterdir()) == [exported.path]
 

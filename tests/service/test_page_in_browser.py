@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from shels.agent.inbox import numbers_of
+from shels.agent.inbox import numbers_of, ranges
 from shels.data.sources import load_named
 from shels.service.app import create_app
 from shels.service.page.rendering import VIEWS
@@ -18,6 +18,9 @@ from tests.service.conftest import asked, until
 
 NAMES = {4: "four", 6: "six", 9: "nine"}
 LEARNED = r"“(\w+)” learned in \d+\sms from (\d+) images, false alarms \d+\.\d\s% → \d+\.\d\s%"
+
+SHOWN = """Object.fromEntries([...document.querySelectorAll("form[data-group^=g]")]
+  .map((form) => [form.dataset.group, form.elements.members.value]))"""
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +63,27 @@ def _said(page, pattern):
     return found.groups()
 
 
+def _shown_as_they_are(page, service):
+    """Wait until the page shows the groups as they stand, asking for what came since as a person would."""
+
+    def equal():
+        if page.locator("#stale").is_visible():
+            page.locator("#stale").click()
+        shown = page.evaluate(SHOWN)
+        return shown == {each.id: ranges(each.members) for each in service.bench.groups.found}
+
+    until(lambda: service.is_grouped and equal())
+
+
 def test_three_new_classes_are_named_by_keyboard_learned_and_one_is_taken_back(page, client, service, stream):
     page.goto(f"{client.base_url}/page/new")
     until(lambda: page.locator("#connection").inner_text() == "live")
-    page.locator("form[data-group] input[name=name]").first.focus()
+    first = page.locator("form[data-group] input[name=name]").first
+    first.focus()
     for _ in range(3):
         until(lambda: page.evaluate("document.activeElement.name") == "name")
+        _shown_as_they_are(page, service)
+        first.focus()
         group = page.evaluate("document.activeElement.closest('form').dataset.group")
         assert group.startswith("g")
         form = page.locator(f"#group-{group}")
