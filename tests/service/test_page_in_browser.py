@@ -19,6 +19,7 @@ from tests.service.conftest import asked, until
 NAMES = {4: "four", 6: "six", 9: "nine"}
 LEARNED = r"“(\w+)” learned in \d+\sms from (\d+) images, false alarms \d+\.\d\s% → \d+\.\d\s%"
 
+ASKED = "const stale = document.getElementById('stale'); if (!stale.hidden) stale.click()"
 SHOWN = """Object.fromEntries([...document.querySelectorAll("form[data-group^=g]")]
   .map((form) => [form.dataset.group, form.elements.members.value]))"""
 
@@ -67,8 +68,7 @@ def _shown_as_they_are(page, service):
     """Wait until the page shows the groups as they stand, asking for what came since as a person would."""
 
     def equal():
-        if page.locator("#stale").is_visible():
-            page.locator("#stale").click()
+        page.evaluate(ASKED)
         shown = page.evaluate(SHOWN)
         return shown == {each.id: ranges(each.members) for each in service.bench.groups.found}
 
