@@ -21,17 +21,23 @@ from shels.learner.learner import learn
 @pytest.fixture(scope="module")
 def candidates():
     path = Path(__file__).parents[1] / "benchmarks" / "candidates.py"
+    sys.path.insert(0, str(path.parent))  # as where it is run
     spec = importlib.util.spec_from_file_location("candidates", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["candidates"] = module
     spec.loader.exec_module(module)
     yield module
-    del sys.modules["candidates"]
+    sys.path.remove(str(path.parent))
+    for name in ("candidates", "left_out"):
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="module")
 def digits():
     return load_named("digits")
+
+
+CPU = torch.device("cpu")
 
 
 def known_of(seed):
@@ -57,7 +63,7 @@ def test_no_image_of_a_novel_class_and_no_test_image_has_a_say(candidates, digit
         spoiled(digits.train, ~known[digits.train.labels]),
         spoiled(digits.test, torch.ones(len(digits.test), dtype=torch.bool)),
     )
-    whole, without = (candidates.judged(settings, draw, data) for data in (digits, nothing))
+    whole, without = (candidates.judged(settings, [draw], data, CPU)[0] for data in (digits, nothing))
     assert without["by"] == whole["by"]
     assert whole["by"]["fused"].keys() >= {"auroc", "exclusivity", "known at 0.9", "novel at 0.9"}
     seen = DataSet(digits.name, spoiled(digits.train, known[digits.train.labels]), digits.test)
@@ -103,7 +109,7 @@ def test_with_no_class_left_out_it_says_what_shares_of_known_samples_come_to(can
         {"best": short(candidates)},
         tmp_path / "kept",
     )
-    candidates.run(settings, [draw], digits, path)
+    candidates.run(settings, [draw], digits, path, CPU)
     candidates.show(candidates.read(path), settings, [draw])
     found = candidates.read(path)[candidates.key_of(settings["best"], draw)]["by"]["fused"]
     assert found["known at 0.8"] < found["known at 0.95"] <= found["closed_set_accuracy"]
@@ -131,41 +137,44 @@ def test_candidates_are_compared_on_the_draws_that_both_have(candidates, tmp_pat
 def test_what_is_there_is_not_run_again_and_a_line_cut_off_is(candidates, digits, tmp_path, monkeypatch):
     ran = []
 
-    def judged(settings, draw, whole):
-        ran.append(draw.seed)
-        return {"seconds": 1.0, "by": {name: {"auroc": 0.9} for name in candidates.DETECTORS}}
+    def judged(settings, draws, whole, device):
+        ran.extend(draw.seed for draw in draws)
+        by = {name: {"auroc": 0.9} for name in candidates.DETECTORS}
+        return [{"seconds": 1.0, "by": by} for _ in draws]
 
     monkeypatch.setattr(candidates, "judged", judged)
     path, settings = tmp_path / "digits.jsonl", {"best": short(candidates)}
     draws = [candidates.Draw(seed, 2, 0, 1.0, 0.2) for seed in (100, 101)]
-    candidates.run(settings, draws, digits, path)
-    candidates.run(settings, draws, digits, path)
+    candidates.run(settings, draws, digits, path, CPU)
+    candidates.run(settings, draws, digits, path, CPU)
     assert ran == [100, 101]
     path.write_text(path.read_text()[:-20])
-    candidates.run(settings, draws, digits, path)
+    candidates.run(settings, draws, digits, path, CPU)
     assert ran == [100, 101, 101]
     assert len(candidates.read(path)) == 2
 
 
 def test_a_candidate_that_fails_costs_the_others_nothing(candidates, digits, tmp_path, monkeypatch, capsys):
-    def judged(settings, draw, whole):
-        if draw.seed == 100:
+    def judged(settings, draws, whole, device):
+        if draws[0].seed == 100:
             raise TrainingError("class 3 was never named")
-        return {"seconds": 1.0, "by": {name: {"auroc": 0.9} for name in candidates.DETECTORS}}
+        return [{"seconds": 1.0, "by": {name: {"auroc": 0.9} for name in candidates.DETECTORS}}]
 
     monkeypatch.setattr(candidates, "judged", judged)
     path, settings = tmp_path / "digits.jsonl", {"best": short(candidates)}
     draws = [candidates.Draw(seed, 2, 0, 1.0, 0.2) for seed in (100, 101)]
-    candidates.run(settings, draws, digits, path)
+    candidates.run(settings, draws, digits, path, CPU)
     assert "seed 100, turn 0: failed: class 3 was never named" in capsys.readouterr().out
     assert list(candidates.read(path)) == [candidates.key_of(settings["best"], draws[1])]
 
 
 def test_thresholds_for_another_share_are_those_that_the_detector_would_have(candidates, digits):
+    from left_out import at_share
+
     learner = learn(digits.train.only(digits.train.classes[:3]), short(candidates), seed=0)
     views = learner.views(digits.test.inputs)
     verdicts = learner.detector.verdicts(views)
-    there = candidates.at_share(learner.detector, verdicts, 0.7).novel
+    there = at_share(learner.detector, verdicts, 0.7).novel
     assert torch.equal(there, learner.detector.with_rule(AcceptShare(0.7, "separate")).verdicts(views).novel)
     assert int(there.sum()) > int(verdicts.novel.sum())
 
@@ -186,3 +195,12 @@ def test_a_candidate_is_a_preset_with_changes(candidates):
 def test_a_wrong_candidate_is_refused(candidates, wrong):
     with pytest.raises((SettingsError, ValueError)):
         candidates.settings_of(wrong, "mnist")
+
+
+@pytest.mark.parametrize("left_out", [0, 2])
+def test_draws_judged_together_have_the_figures_of_each_alone(candidates, digits, left_out):
+    settings = short(candidates)
+    draws = [candidates.Draw(seed, left_out, 0, 1.0, 0.2) for seed in (100, 101)]
+    together = candidates.judged(settings, draws, digits, CPU)
+    alone = [candidates.judged(settings, [draw], digits, CPU)[0] for draw in draws]
+    assert [each["by"] for each in together] == [each["by"] for each in alone]
