@@ -144,9 +144,20 @@ def show(found: Found, candidates: Mapping[str, Settings], draws: Sequence[Draw]
             pair = (rows_of([each[draw] for draw in both], detector) for each in (mine, first))
             apart, seconds = compared(*pair), mean(each["seconds"] for each in mine.values())
             print(f"{name}, {detector}: {len(mine)} draws, {seconds:.0f} s of training each")
-            for key, values in rows_of(list(mine.values()), detector).items():
-                beside = "  {:+.4f} ± {:.4f}".format(*apart[key]) if both else ""
-                print(f"    {key:20} {mean(values):.4f}{beside}")
+            print(*_lines(rows_of(list(mine.values()), detector), apart if both else {}), sep="\n")
+
+
+def _lines(rows: Mapping[str, list[float]], apart: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Write means, each with the difference to the first candidate; known and novel accuracy by share."""
+    means = {key: mean(values) for key, values in rows.items()}
+    beside = {key: " ({:+.4f} ± {:.4f})".format(*pair) for key, pair in apart.items()}
+    whole = [f"{key} {value:.4f}{beside.get(key, '')}" for key, value in means.items() if " at " not in key]
+    shares = [key.removeprefix("known at ") for key in means if key.startswith("known at ")]
+    pairs = [[means.get(f"{kind} at {share}", math.nan) for kind in ("known", "novel")] for share in shares]
+    by_share = [
+        f"{share}: {known:.3f} / {novel:.3f}" for share, (known, novel) in zip(shares, pairs, strict=True)
+    ]
+    return ["    " + ", ".join(whole), "    known / novel at " + ", ".join(by_share)]
 
 
 def parsed() -> argparse.Namespace:

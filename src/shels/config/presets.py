@@ -211,7 +211,7 @@ _AGS_DIVISORS = {"mnist": 10.0, "fmnist": 8.0, "gtsrb": 2.0}
 # normalisation does not bear it: what was learned is lost class by class (docs/log.md). A quarter keeps it.
 _GDUMB_RATES = {"gtsrb": 0.0125}
 # Joint training is a bound and no method: where each of many trainings is long, it waits for the last class.
-_JOINT_AT_LAST = ("gtsrb",)
+_JOINT_AT_LAST = ("gtsrb", "cifar10")
 
 
 def with_learner(settings: Settings, way: Accommodation, *, standard: bool, data: str = "") -> Settings:
