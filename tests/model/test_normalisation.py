@@ -43,6 +43,63 @@ def gradients(value, *of):
     return torch.autograd.grad((value * torch.arange(value.numel()).view_as(value).sin()).sum(), of)
 
 
+# Kernels, which need a GPU: torch stands in for them --------------------------------------------------------
+
+
+def _affine(maps, there, scale, shift):
+    """Maps of trials, scaled and shifted, of what is there: (trials, n, h, w, c)."""
+    return maps * scale[:, None, None, None].to(maps.dtype) + shift[:, None, None, None].to(maps.dtype)
+
+
+def _tiles(values):
+    """(..., h, w, c) to (..., h / 2, w / 2, c, 4)."""
+    *lead, height, width, channels = values.shape
+    cut = values.reshape(*lead, height // 2, 2, width // 2, 2, channels)
+    return cut.movedim((-4, -2), (-2, -1)).flatten(-2)
+
+
+def moments(maps, there):
+    seen = torch.where(there[:, :, None, None, None], maps.double(), 0.0)
+    return seen.sum(dim=(1, 2, 3)), seen.square().sum(dim=(1, 2, 3))
+
+
+def rectify(maps, there, scale, shift, *, pool):
+    values = torch.where(there[:, :, None, None, None], _affine(maps, there, scale, shift).relu(), 0.0)
+    if not pool:
+        return values, torch.empty(0, dtype=torch.uint8)
+    best, won = _tiles(values).max(dim=-1)
+    return best.contiguous(), torch.where(best > 0, won, 4).to(torch.uint8)
+
+
+def _opened(maps, there, gradient, won, scale, shift):
+    """What passes the ReLU and the pooling, where it came from."""
+    g = torch.where(there[:, :, None, None, None], gradient, 0.0)
+    if not won.numel():
+        return torch.where(_affine(maps, there, scale, shift) > 0, g, 0.0)
+    cells = torch.where(won[..., None] == torch.arange(4), g[..., None], 0.0).unflatten(-1, (2, 2))
+    return cells.movedim((-2, -1), (-4, -2)).reshape(maps.shape)
+
+
+def back_sums(maps, there, gradient, won, scale, shift):
+    g = _opened(maps, there, gradient, won, scale, shift)
+    return g.sum(dim=(1, 2, 3)), (g * maps).sum(dim=(1, 2, 3))
+
+
+def back(maps, there, gradient, won, scale, shift, slope, level):
+    g = _opened(maps, there, gradient, won, scale, shift)
+    each = [value[:, None, None, None] for value in (scale, slope, level)]
+    return torch.where(there[:, :, None, None, None], g * each[0] + maps * each[1] + each[2], 0.0)
+
+
+@pytest.fixture
+def normalising(monkeypatch):
+    fake = SimpleNamespace(moments=moments, rectify=rectify, back_sums=back_sums, back=back)
+    monkeypatch.setattr(kernels, "normalisation", fake, raising=False)
+
+
+# One network ------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_it_is_torchs_layer(training):
     ours, theirs = (layer.train(training) for layer in pair())
@@ -89,7 +146,8 @@ def test_a_batch_of_other_samples_than_those_counted_is_refused():
     assert ours(drawn(5, 3, 2, 2)).shape == (5, 3, 2, 2)
 
 
-def test_over_trials_it_is_torchs_layer_and_relu_of_each_trial():
+@pytest.mark.parametrize("pool", [False, True])
+def test_over_trials_it_is_torchs_layer_and_relu_of_each_trial(normalising, pool):
     pairs = [pair(seed=10 * trial) for trial in range(3)]
     x = drawn(3, 5, 3, 4, 6).permute(0, 1, 2, 3, 4).requires_grad_()
     there = torch.tensor([[True] * 5, [True, True, False, False, True], [False] * 5])
@@ -99,12 +157,13 @@ def test_over_trials_it_is_torchs_layer_and_relu_of_each_trial():
     weight, bias = (state[name].requires_grad_() for name in ("weight", "bias"))
 
     def one(*given):
-        return rectified(*given, 0.1, 1e-5)
+        return rectified(*given, 0.1, 1e-5, pool)
 
     got = torch.vmap(one)(x, there, weight, bias, state["running_mean"], state["running_var"])
     mine = gradients(got, x, weight, bias)
     kept = [value.clone() for value in pairs[2][0].buffers()]
     rows = [theirs(x[trial][there[trial]]).relu() for trial, (_, theirs) in enumerate(pairs[:2])]
+    rows = [F.max_pool2d(row, 2) for row in rows] if pool else rows
     whole = torch.zeros_like(got)
     whole[there] = torch.cat(rows)
     torch.testing.assert_close(got, whole, rtol=0, atol=1e-9)
@@ -119,14 +178,14 @@ def test_over_trials_it_is_torchs_layer_and_relu_of_each_trial():
     assert torch.equal(state["running_var"][2], kept[1])
 
 
-def test_in_half_the_precision_it_is_close_and_keeps_its_precision_and_layout():
+def test_in_half_the_precision_it_is_close_and_keeps_its_precision_and_layout(normalising):
     x = drawn(2, 8, 16, 6, 6).permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
     weight, bias = torch.ones(2, 16), torch.zeros(2, 16)
     averages = torch.zeros(2, 16), torch.ones(2, 16)
     there = torch.ones(2, 8, dtype=torch.bool)
 
     def one(*given):
-        return rectified(*given, 0.1, 1e-5)
+        return rectified(*given, 0.1, 1e-5, False)
 
     got = torch.vmap(one)(x.bfloat16(), there, weight, bias, *averages)
     exact = torch.stack([F.batch_norm(each, None, None, training=True).relu() for each in x])
@@ -200,7 +259,7 @@ def test_vgg32_shares_its_last_maps_and_averages_them_to_features(channels):
     assert sum(isinstance(layer, nn.Dropout) for layer in dropped.body) == 2
 
 
-# Under the kernels, which are replaced by torch's convolutions ----------------------------------------------
+# The way of the kernels -------------------------------------------------------------------------------------
 
 
 def _maps(values):
@@ -232,7 +291,7 @@ def backward_first(gradient, weight, below):
 
 
 @pytest.fixture
-def pretended(monkeypatch):
+def pretended(monkeypatch, normalising):
     """Let stacks take the way of the kernels on a CPU, in float64."""
     fake = SimpleNamespace(forward=forward, backward_weights=backward_weights, backward_first=backward_first)
     monkeypatch.setattr(kernels, "convolution", fake, raising=False)

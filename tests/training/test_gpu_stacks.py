@@ -22,7 +22,7 @@ from shels.learner.learner import learn
 from shels.learning.protocol import prefixed
 from shels.model import trunk
 from shels.model.networks import build, from_chain
-from shels.model.normalisation import counting
+from shels.model.normalisation import counting, rectified
 from shels.model.sparsity import group_sparsity, scaled_group_sparsity
 from shels.training.data import Rows, TrialData, TrialTraining
 from shels.training.features import views_of
@@ -305,11 +305,44 @@ def test_a_convolution_without_relu_is_that_of_float64(precision, near):
         assert away(out.permute(0, 1, 4, 2, 3), expected) < near
 
 
-@pytest.mark.parametrize(("precision", "near"), [("float32", 0.02), ("bfloat16", 0.15)])
+@pytest.mark.parametrize(
+    ("precision", "near"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=["float32", "bf16"]
+)
+@pytest.mark.parametrize("pool", [True, False])
+@pytest.mark.parametrize(("n", "side", "channels"), [(5, 8, 16), (64, 14, 32), (32, 32, 64), (3, 6, 128)])
+def test_normalisation_with_relu_and_pooling_is_that_of_float64(precision, near, pool, n, side, channels):
+    torch.manual_seed(n)
+    x = torch.randn(3, n, side, side, channels, device="cuda").to(precision).permute(0, 1, 4, 2, 3)
+    there = torch.rand(3, n, device="cuda") < 0.8
+    weight, bias = (torch.randn(3, channels, device="cuda") for _ in range(2))
+    averages = torch.zeros(3, channels, device="cuda"), torch.ones(3, channels, device="cuda")
+    values = [value.requires_grad_() for value in (x, weight, bias)]
+    exact = [value.detach().double().requires_grad_() for value in values]
+    got = torch.vmap(lambda x, t, w, b, *a: rectified(x, t, w, b, *a, 0.1, 1e-5, pool))(
+        x, there, weight, bias, *averages
+    )
+    wanted = torch.zeros(got.shape, device="cuda", dtype=torch.float64)
+    for trial in range(3):
+        maps = F.batch_norm(exact[0][trial][there[trial]], None, None, *(v[trial] for v in exact[1:]), True)
+        wanted[trial][there[trial]] = F.max_pool2d(maps.relu(), 2) if pool else maps.relu()
+    assert away(got, wanted) < near
+    gradient = torch.randn_like(got)
+    grads = torch.autograd.grad(got, values, gradient)
+    exact_grads = torch.autograd.grad(wanted, exact, gradient.double())
+    assert all(away(a, b) < 5 * near for a, b in zip(grads, exact_grads, strict=True))
+    again = torch.autograd.grad(
+        torch.vmap(lambda x, t, w, b, *a: rectified(x, t, w, b, *a, 0.1, 1e-5, pool))(
+            x, there, weight, bias, *averages
+        ),
+        values,
+        gradient,
+    )
+    assert all(torch.equal(a, b) for a, b in zip(grads, again, strict=True))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("architecture", ["six-conv-256-bn", "vgg32"])
-def test_normalised_convolutions_have_the_values_gradients_and_averages_of_float64(
-    architecture, precision, near
-):
+def test_normalised_convolutions_are_as_near_to_float64_as_torchs_own(architecture, precision):
     made = trials(3, architecture=architecture, side=32, channels=3)
     networks = [trial.network.train() for trial in made]
     params = stacked_params([network.body for network in networks])
@@ -328,12 +361,31 @@ def test_normalised_convolutions_have_the_values_gradients_and_averages_of_float
         got = torch.vmap(one)(params | buffers, inputs, there)
         grads = torch.autograd.grad((got.square() * there[..., None]).sum(), list(params.values()))
     for trial, network in enumerate(networks):
-        exact = network.body.double()
-        out = exact(inputs[trial][there[trial]].double())
-        wanted = torch.autograd.grad(out.square().sum(), list(exact.parameters()))
-        assert away(got[trial][there[trial]], out) < near
-        assert all(away(a[trial], b) < 5 * near for a, b in zip(grads, wanted, strict=True))
-        assert all(away(buffers[name][trial], value) < near for name, value in exact.named_buffers())
+        batch = inputs[trial][there[trial]]
+        coarse = values_and_gradients(network.body, batch, PRECISIONS[precision])
+        exact = values_and_gradients(network.body.double(), batch.double())
+        mine = [got[trial][there[trial]], *(grad[trial] for grad in grads)]
+        # Triton cuts operands off to TF32 where cuDNN rounds them: twice the error of a product.
+        factor = 3 if precision == "float32" else 2
+        for value, theirs, wanted in zip(mine, coarse, exact, strict=True):
+            assert away(value, wanted) < factor * away(theirs, wanted) + 1e-3
+        near = 5e-3 if precision == "float32" else 0.05
+        assert all(away(buffers[name][trial], value) < near for name, value in network.body.named_buffers())
+
+
+def values_and_gradients(body, inputs, precision=None):
+    """What torch makes of inputs, with TF32 or in bfloat16 if asked for, and gradients of its square."""
+    kept = [value.clone() for value in body.buffers()]
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = precision is not None
+    with torch.autocast("cuda", torch.bfloat16, enabled=precision == torch.bfloat16):
+        out = nn.Sequential(*body)(inputs).to(inputs.dtype)
+    grads = torch.autograd.grad(out.square().sum(), list(body.parameters()))
+    torch.backends.cudnn.allow_tf32 = before
+    if precision is not None:
+        for value, old in zip(body.buffers(), kept, strict=True):
+            value.copy_(old)
+    return [out.detach(), *grads]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -350,7 +402,7 @@ def test_normalised_and_augmented_stacks_train_the_same_again(precision):
         assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize(("precision", "near"), [("float32", 5e-3), ("bfloat16", 0.05)])
+@pytest.mark.parametrize(("precision", "near"), [("float32", 1e-2), ("bfloat16", 0.05)])
 def test_features_of_normalised_networks_are_those_of_the_cpu(precision, near):
     made = trials(2, architecture="vgg32", side=32, channels=3)
     fit_trials(made, shels_loss(made[0].network, SETTINGS), SETTINGS, precision=precision)

@@ -121,23 +121,26 @@ def _rectified(
     running_var: Tensor,
     momentum: float,
     eps: float,
+    pool: bool,
 ) -> Tensor:
     """Return ReLU of normalised maps of all trials: (trials, n, channels, height, width), in their precision.
 
-    there: (trials, n). Maps are best laid out with channels last; so is what comes out. What a sample's maps
-    sum up to is found first, and then added up over the samples that are there: maps are read, not copied.
+    there: (trials, n). Maps are best laid out with channels last; so is what comes out. pool: whether the
+    greatest of each window of 2 x 2 is kept, of maps of even sides.
     """
-    maps = inputs.detach().permute(0, 1, 3, 4, 2)
-    exact = torch.promote_types(maps.dtype, torch.float32)
+    from shels.kernels import normalisation  # noqa: PLC0415
+
+    maps = inputs.permute(0, 1, 3, 4, 2).contiguous()
     if there is None:
         there = torch.ones(maps.shape[:2], dtype=torch.bool, device=maps.device)
     count = there.sum(dim=1)[:, None] * (maps.shape[2] * maps.shape[3])
-    sums = maps.sum(dim=(2, 3), dtype=exact), torch.linalg.vector_norm(maps, dim=(2, 3), dtype=exact).square()
-    mean, square = (torch.where(there[..., None], s, 0.0).sum(dim=1) / count.clamp(min=1) for s in sums)
+    mean, square = (each / count.clamp(min=1) for each in normalisation.moments(maps.detach(), there))
     variance = (square - mean.square()).clamp(min=0)
     _follow(running_mean, running_var, mean, variance, count, momentum)
-    given = (inputs, there, weight, bias, mean, (variance + eps).rsqrt(), count)
-    return _Rectified.apply(*given)  # type: ignore[no-any-return, no-untyped-call]
+    out = _Rectified.apply(  # type: ignore[no-untyped-call]
+        maps, there, weight, bias, mean, (variance + eps).rsqrt(), count.clamp(min=1), pool
+    )
+    return out.permute(0, 1, 4, 2, 3)  # type: ignore[no-any-return]
 
 
 class _Rectified(torch.autograd.Function):
@@ -146,39 +149,37 @@ class _Rectified(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        inputs: Tensor,
+        maps: Tensor,
         there: Tensor,
         weight: Tensor,
         bias: Tensor,
         mean: Tensor,
         inverse: Tensor,
         count: Tensor,
+        pool: bool,
     ) -> Tensor:
-        """inverse: of the deviation, (trials, channels) as the mean. count: (trials, 1)."""
-        x = inputs.permute(0, 1, 3, 4, 2)
+        """Take maps as (trials, n, h, w, channels); inverse: of the deviation, (trials, channels)."""
+        from shels.kernels import normalisation  # noqa: PLC0415
+
         scale = weight * inverse
-        y = torch.addcmul(_each(bias - mean * scale, x), x, _each(scale, x)).relu_()
-        y.mul_(there[:, :, None, None, None])  # else what is not there could grow from layer to layer
-        ctx.save_for_backward(x, y, there, scale, mean, inverse, count)
-        return y.permute(0, 1, 4, 2, 3)
+        shift = bias - mean * scale
+        out, won = normalisation.rectify(maps, there, scale, shift, pool=pool)
+        ctx.save_for_backward(maps, there, won, scale, shift, mean, inverse, count)
+        return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         """Return the gradients of maps, weight and bias."""
-        x, y, there, scale, mean, inverse, count = ctx.saved_tensors
-        g = torch.where(y > 0, gradient.permute(0, 1, 3, 4, 2).to(x.dtype), 0.0)
-        total, product = (each.sum(dim=(2, 3), dtype=mean.dtype).sum(dim=1) for each in (g, g * x))
+        from shels.kernels import normalisation  # noqa: PLC0415
+
+        maps, there, won, scale, shift, mean, inverse, count = ctx.saved_tensors
+        given = (maps, there, gradient.to(maps.dtype).contiguous(), won, scale, shift)
+        total, product = normalisation.back_sums(*given)
         to_weight = inverse * (product - mean * total)
-        slope = -scale * inverse * to_weight / count.clamp(min=1)
-        level = -scale * total / count.clamp(min=1) - slope * mean
-        back = torch.addcmul(torch.addcmul(_each(level, x), x, _each(slope, x)), g, _each(scale, x))
-        back.mul_(there[:, :, None, None, None])
-        return back.permute(0, 1, 4, 2, 3), None, to_weight, total, None, None, None
-
-
-def _each(values: Tensor, like: Tensor) -> Tensor:
-    """Return (trials, channels) so that it meets maps (trials, n, height, width, channels)."""
-    return values[:, None, None, None].to(like.dtype)
+        slope = -scale * inverse * to_weight / count
+        level = -scale * total / count - slope * mean
+        back = normalisation.back(*given, slope, level)
+        return back, None, to_weight, total, None, None, None, None
 
 
 rectified = trial_axis.over_trials(_rectified)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from shels.kernels import trial_axis
@@ -70,9 +69,10 @@ def leading(layers: Sequence[nn.Module], sides: tuple[int, ...]) -> Trunk:
         after, last = [*rest[len(norms) :], None, None][:2]
         if not (isinstance(layer, nn.Conv2d) and isinstance(after, nn.ReLU) and _plain(layer, bool(norms))):
             return trunk
-        pool = last is not None and _halves(last)
-        if (pool and any(side % 2 for side in sides)) or (trunk.layers and bool(trunk.norms) != bool(norms)):
+        if trunk.layers and bool(trunk.norms) != bool(norms):
             return trunk
+        # Maps of odd sides are pooled by the layer that does so, behind the blocks.
+        pool = last is not None and _halves(last) and not any(side % 2 for side in sides)
         sides = tuple(side // 2 for side in sides) if pool else sides
         depth = trunk.layers + 2 + len(norms) + pool
         found = ([*trunk.convolutions, layer], (*trunk.pools, pool), depth, (*trunk.norms, *norms))
@@ -97,8 +97,7 @@ def _normalised(trunk: Trunk, x: Tensor) -> Tensor:
     for layer, norm, pool in zip(trunk.convolutions, trunk.norms, trunk.pools, strict=True):
         x = _convolution(x, trial_axis.precision(), layer.weight, layer.bias)
         averages = norm.running_mean, norm.running_var
-        x = rectified(x, there, norm.weight, norm.bias, *averages, norm.momentum, norm.eps)
-        x = F.max_pool2d(x, 2) if pool else x
+        x = rectified(x, there, norm.weight, norm.bias, *averages, norm.momentum, norm.eps, pool)
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
