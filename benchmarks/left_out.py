@@ -31,8 +31,8 @@ from shels.training.data import joined_inputs
 from shels.training.features import views_of
 from shels.training.loop import PRECISIONS
 
-DETECTORS = ("fused", "gaussian", "knn", "max-logit")
-SHARES = (0.8, 0.85, 0.88, 0.9, 0.91, 0.92, 0.93, 0.94, 0.95, 0.96)
+DETECTORS = ("fused", "gaussian")
+SHARES = (0.75, 0.8, 0.85, 0.88, 0.9, 0.91, 0.92, 0.93, 0.94, 0.95, 0.96)
 Figures = dict[str, Any]
 
 

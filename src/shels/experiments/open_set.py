@@ -30,7 +30,7 @@ SPLITS: dict[str, tuple[tuple[int, ...], ...]] = {
 METHODS = ("max-logit", "shels", "shels-gaussian", "shels-fused")
 """What is compared: MLS, and our own."""
 
-EPOCHS = {"mnist": 20, "svhn": 40, "cifar10": 100}
+EPOCHS = {"mnist": 20, "svhn": 30, "cifar10": 80}
 """Length of training by data set; the literature takes 100 to 600 epochs of the same networks."""
 
 
@@ -42,4 +42,5 @@ def settings_of(name: str, base: Settings) -> Settings:
     if name not in EPOCHS:
         return base
     training = replace(BEST[name].training, batch_size=128, epochs=EPOCHS[name])
-    return replace(base, network=NetworkSettings("vgg32", 32), training=training)
+    network = NetworkSettings("vgg32", 32, scale=BEST[name].network.scale)
+    return replace(base, network=network, training=training)
