@@ -32,7 +32,8 @@ from shels.report.tables import overview, statistics
 from tests.cli.commands import fails, shels
 
 ROOT = Path(__file__).parents[2]
-README = f"# Title\n\nBefore.\n\n{BEGIN}\nold\n{END}\n\nAfter.\n"
+MARKS = {name: (BEGIN.format(name), END.format(name)) for name in ("reproduction", "best")}
+README = "# Title\n\nBefore.\n\n" + "\n\n".join(f"{a}\nold\n{b}" for a, b in MARKS.values()) + "\n\nAfter.\n"
 VERSIONS = {"shels": "1", "torch": "2", "python": "3"}
 
 
@@ -185,8 +186,10 @@ def test_experiments_that_are_not_the_papers_are_left_out():
 
 def test_the_readme_gets_the_table_between_its_marks_and_nothing_else(pages):
     text = pages.files["README.md"]
-    assert text.startswith(f"# Title\n\nBefore.\n\n{BEGIN}\n| Data |")
-    assert text.endswith(f"{END}\n\nAfter.\n")
+    assert text.startswith(f"# Title\n\nBefore.\n\n{MARKS['reproduction'][0]}\n| Data |")
+    assert text.endswith(
+        f"{MARKS['best'][0]}\n\n*Not run yet: there are no records of it.*\n\n{MARKS['best'][1]}\n\nAfter.\n"
+    )
     assert "old" not in text
     [row] = [line for line in text.splitlines() if line.startswith("| FMNIST |")]
     cells = [cell.replace("\N{NO-BREAK SPACE}", " ").strip() for cell in row.split("|")[1:-1]]
@@ -194,6 +197,21 @@ def test_the_readme_gets_the_table_between_its_marks_and_nothing_else(pages):
     assert cells[5:] == ["0.790 ± 0.000", "0.790 ± 0.063", "3"]
     with pytest.raises(DataError, match="reproduction: begin"):
         make_pages(everything(), REMARKS, "# no marks", drawn=False)
+    with pytest.raises(DataError, match="best: begin"):
+        make_pages(everything(), REMARKS, README.replace(MARKS["best"][0], ""), drawn=False)
+
+
+def test_the_readme_has_the_preset_best_beside_the_better_published_means():
+    figures = {"known_accuracy": 0.85, "novel_accuracy": 0.7, "combined_accuracy": 0.775, "auroc": 0.7}
+    results = [
+        *made("within/fmnist@best", "shels-fused", **figures),
+        *made("incremental/mnist@best", "joint"),
+    ]
+    text = make_pages(results, Remarks(), README, drawn=False).files["README.md"]
+    table = text[text.index(MARKS["best"][0]) :]
+    [row] = [line for line in table.splitlines() if line.startswith("| FMNIST |")]
+    cells = [cell.strip() for cell in row.split("|")[2:-1]]
+    assert cells == ["85.00", "84.35", "70.00", "64.81", "77.50", "71.25", "0.700", "0.790", "3"]
 
 
 def test_expected_times_are_those_of_the_results(pages):

@@ -120,8 +120,8 @@ PAPER = {
 
 # Better than the paper, on its data: batch normalisation, images that are changed at random, a rate that
 # falls to 0, and several scores as one. In a training no held-out sample chooses anything but thresholds, and
-# no novel one anything at all. Where some known classes are left out and play novel, of the settings that keep
-# features exclusive these tell most, and the share to accept is the least that meets the better published
+# no novel one anything at all. Where some known classes are left out and play novel, these tell most of the
+# settings that keep features exclusive, and the share to accept is the least that meets the better published
 # known accuracy (docs/log.md).
 _CROPS = Augmentation(crop=0.125, brightness=0.1, contrast=0.2)
 _MOVED = replace(_CROPS, crop=0.0, rotation=10, zoom=0.1, translation=0.1)

@@ -65,6 +65,20 @@ def table_above(found: Sequence[Study]) -> Table:
     return Table(columns, rows, left=3, merged=True)
 
 
+def best_in_short(found: Sequence[Study]) -> Table:
+    """Give each experiment of detection a row: each mean of the preset, and the better published one."""
+    rows: list[list[Cell]] = []
+    for study in found:
+        if study.name.endswith(AT_BEST) and (beside := [*_beside(study)]):
+            cells: list[Cell] = []
+            for _, key, ours, _ in beside:
+                theirs = better_published(study.name, key)
+                cells += [figure(key, ours.mean), NOTHING if theirs is None else figure(key, theirs)]
+            rows.append([study.short.replace(", at best", ""), *cells, len(beside[0][0].results)])
+    headings = (text for key in MEASURES for text in (measure(key).heading, "published"))
+    return Table(("Data", *headings, "Trials"), rows)
+
+
 def _rows(study: Study) -> Iterator[list[Cell]]:
     for place, (group, key, ours, answer) in enumerate(_beside(study)):
         theirs = [published(study.name, method, key) for method in ("shels", BASELINE)]

@@ -1,4 +1,4 @@
-"""Writes docs/reproduction.md with its figures, docs/fidelity.md, docs/best.md, the README's table, costs."""
+"""Writes docs/reproduction.md with its figures, fidelity.md and best.md beside it, README's tables, costs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shels.experiments.variants import VARIANTS
 from shels.files import write_whole
 from shels.report import machine
 from shels.report.page import Table, rendered, unbroken
-from shels.report.reproduction.best import best_page
+from shels.report.reproduction.best import best_in_short, best_page
 from shels.report.reproduction.fidelity import fidelity_page
 from shels.report.reproduction.figures import Beside, as_published, beside_published, idle
 from shels.report.reproduction.remarks import FILE, Remarks, read_remarks
@@ -27,8 +27,8 @@ from shels.report.reproduction.sections import Part, parts, shown, times, total_
 from shels.report.studies import BASELINE, Study, every_group, studies
 from shels.report.words import count, duration, figure, prose, spread
 
-BEGIN, END = "<!-- reproduction: begin -->", "<!-- reproduction: end -->"
-"""What the README's table stands between."""
+BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
+"""What a table of the README stands between, by its name: reproduction, best."""
 
 _IMAGES = "images/reproduction"
 
@@ -57,7 +57,9 @@ def make_pages(results: Sequence[TrialResult], remarks: Remarks, readme: str, *,
         "docs/reproduction.md": unbroken(page),
         "docs/fidelity.md": unbroken(fidelity_page(found, list(VARIANTS.values()), remarks)),
         "docs/best.md": unbroken(best_page(every, remarks)),
-        "README.md": _with_table(readme, found),
+        "README.md": _with_tables(
+            readme, {"reproduction": _short_table(found), "best": best_in_short(every)}
+        ),
         f"src/shels/experiments/{TABLE}": table_of(costs_of(results)),
     }
     if drawn:
@@ -160,25 +162,29 @@ def _few(found: Sequence[Study]) -> list[str]:
     return [f"{name} ({count(number, 'trial')})" for name, number in short.items()]
 
 
-# The README's table -------------------------------------------------------------------------------------
+# The README's tables ------------------------------------------------------------------------------------
 
 
-def _with_table(readme: str, found: Sequence[Study]) -> str:
-    """Put the short table into a README, between its marks."""
-    if readme.count(BEGIN) != 1 or readme.count(END) != 1:
-        raise DataError(f"the README must have {BEGIN} and {END} once each, for the table between them")
-    start, end = readme.index(BEGIN) + len(BEGIN), readme.index(END)
-    return f"{readme[:start]}\n{_short_table(found)}\n{readme[end:]}"
+def _with_tables(readme: str, tables: Mapping[str, Table]) -> str:
+    """Put short tables into a README, between the marks of each."""
+    for name, table in tables.items():
+        begin, end = BEGIN.format(name), END.format(name)
+        if readme.count(begin) != 1 or readme.count(end) != 1:
+            raise DataError(f"the README must have {begin} and {end} once each, for the table between them")
+        text = "\n*Not run yet: there are no records of it.*\n"
+        if table.rows:
+            text = unbroken(rendered("short_table.md", table=table, folder=""))
+        start, stop = readme.index(begin) + len(begin), readme.index(end)
+        readme = f"{readme[:start]}\n{text}\n{readme[stop:]}"
+    return readme
 
 
-def _short_table(found: Sequence[Study]) -> str:
+def _short_table(found: Sequence[Study]) -> Table:
     rows = [
         row for study in shown(found) if study.family in ("within", "across") for row in _short_rows(study)
     ]
-    if not rows:
-        return "\n*Not run yet: there are no records of it.*\n"
     columns = ("Data", "known, %", "published", "novel, %", "published", "AUROC", "published", "Trials")
-    return unbroken(rendered("short_table.md", table=Table(columns, rows), folder=""))
+    return Table(columns, rows)
 
 
 def _short_rows(study: Study) -> list[list[Any]]:
