@@ -11,7 +11,8 @@ import pytest
 import shels
 
 TRITON = {
-    f"shels.kernels.{name}" for name in ("convolution", "head", "launching", "products", "sparsity", "steps")
+    f"shels.kernels.{name}"
+    for name in ("convolution", "head", "launching", "normalisation", "products", "sparsity", "steps")
 }
 """Written in Triton, which CPU builds of torch come without."""
 MODULES = [
