@@ -73,7 +73,13 @@ def create_app(
     for page in (router, shown.router, changes.router, session.router, assets.router):
         app.include_router(page)
     add_handlers(app)
-    app.add_middleware(Guard, access=state.access, limits=state.limits, measures=state.measures)
+    app.add_middleware(
+        Guard,
+        access=state.access,
+        limits=state.limits,
+        measures=state.measures,
+        precedence=service.precedence,
+    )
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
     return app
 

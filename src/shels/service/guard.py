@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shels.service.access import Access
 from shels.service.limits import Limits
 from shels.service.measuring import Measures
+from shels.service.precedence import Precedence
 from shels.service.problems import RefusedError, problem
 
 POLICY = (
@@ -26,16 +27,21 @@ _HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
 ]
+_FIRST = ("/judge", "/infer")
+"""What learning stands back for; not for what waits for it."""
 
 
 class Guard:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, access: Access, limits: Limits, measures: Measures) -> None:
+    def __init__(
+        self, app: ASGIApp, access: Access, limits: Limits, measures: Measures, precedence: Precedence
+    ) -> None:
         self.app = app
         self.access = access
         self.limits = limits
         self.measures = measures
+        self.precedence = precedence
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it."""
@@ -45,6 +51,7 @@ class Guard:
         if scope["method"] == "HEAD":
             scope, receive, send = _as_get(scope, send)
         began, status = time.perf_counter(), 500
+        first = scope["path"].endswith(_FIRST) and not scope["query_string"]
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -56,6 +63,8 @@ class Guard:
                 message = {**message, "headers": headers + _HEADERS}
             await send(message)
 
+        if first:
+            self.precedence.begin()
         try:
             refused = self._refusal(Request(scope))
             if refused is not None:
@@ -64,6 +73,8 @@ class Guard:
             else:
                 await self.app(scope, self._bounded(receive), sent)
         finally:
+            if first:
+                self.precedence.end()
             self.measures.request(scope, status, time.perf_counter() - began)
 
     def _refusal(self, request: Request) -> RefusedError | None:

@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,9 +47,10 @@ class _Job:
 
 
 class Jobs:
-    """The queue of changes."""
+    """The queue of changes. around: what each of them is made in."""
 
-    def __init__(self) -> None:
+    def __init__(self, around: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self._around = around
         self._queue: queue.Queue[_Job | None] = queue.Queue(MOST_WAITING)
         self._jobs: OrderedDict[int, _Job] = OrderedDict()
         self._last = 0
@@ -116,7 +118,8 @@ class Jobs:
     def _do(self, job: _Job) -> None:
         job.state, job.began = "running", time.monotonic()
         try:
-            done = _followed(job)
+            with self._around():
+                done = _followed(job)
         except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it, whatever it is
             job.state = "cancelled" if isinstance(error, CancelledError) else "failed"
             job.error, job.ended = str(error) or type(error).__name__, time.monotonic()

@@ -25,6 +25,7 @@ from shels.service.grouping import Grouper
 from shels.service.jobs import Jobs
 from shels.service.memory import give_back
 from shels.service.notes import collected
+from shels.service.precedence import Precedence
 from shels.service.showing import Showing, change_view
 from shels.service.snapshot import Snapshot
 from shels.training import Progress
@@ -37,7 +38,8 @@ class Service(Showing):
 
     def __init__(self, workbench: Workbench) -> None:
         super().__init__(workbench)
-        self.jobs = Jobs()
+        self.precedence = Precedence()
+        self.jobs = Jobs(self.precedence.standing_back)
         self._stale = True
         self._regrouping = False
         self._closing = Event()

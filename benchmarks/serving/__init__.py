@@ -1,0 +1,1 @@
+"""What `benchmarks/serve.py` sends to a service, from processes of their own."""
