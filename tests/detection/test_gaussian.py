@@ -10,7 +10,7 @@ from shels.config import AcceptShare, Gaussian, MeanMinusSd
 from shels.detection.head import Head
 from shels.detection.protocol import Context, KnownSamples, Labelled, LearnedClass, rows_of
 from shels.detection.scores.gaussian import GaussianDetector
-from shels.detection.standards import Standards, log_scores
+from shels.detection.standards import Standards, log_scales, log_scores
 from shels.errors import DataError
 from shels.model.networks import Views
 
@@ -70,8 +70,9 @@ def test_one_that_is_not_needed_any_more_goes_without_waiting_for_the_garbage_co
         gc.enable()
 
 
-def test_both_layers_distances_together_keep_the_promise_and_are_stored():
-    settings = Gaussian(distance="sum")
+@pytest.mark.parametrize("deviation", ["own", "common"])
+def test_both_layers_distances_together_keep_the_promise_and_are_stored(deviation):
+    settings = Gaussian(distance="sum", deviation=deviation)
     summed, labels = made(AcceptShare(0.95), settings), labels_of(0, 1, 2, n=3000)
     found = verdicts(summed, labels)
     assert float((~found.novel).float().mean()) == pytest.approx(0.95, abs=0.015)
@@ -85,6 +86,19 @@ def test_what_differs_a_little_on_both_layers_is_told_by_their_sum_alone():
     logs, scale = torch.tensor([[2.0, 2.0], [0.0, 3.0]]), torch.tensor([[0.0, 1.0], [0.0, 1.0]])
     assert log_scores(logs, scale).tolist() == [-2, -3]
     assert log_scores(logs, scale, "sum").tolist() == [-4, -3]
+
+
+def test_deviations_may_be_those_of_all_classes_about_means_of_their_own():
+    """Log distances 1 and 3 of one class, 9 and 15 of another: variances 2 and 18, ten in common."""
+    logs = torch.tensor([1.0, 3.0, 9.0, 15.0], dtype=torch.float64)[:, None].expand(-1, 2)
+    given = torch.tensor([0, 0, 1, 1])
+    scale, own = log_scales(logs, given, given, 2)
+    _, common = log_scales(logs, given, given, 2, "common")
+    assert scale[0].tolist() == pytest.approx([7, 10**0.5])
+    assert common[:, 0, 1].tolist() == pytest.approx([10**0.5] * 2)
+    assert own[0, 0, 1] < own[1, 0, 1]
+    assert torch.equal(common[..., 0], own[..., 0])
+    assert common[:, 0, 0].tolist() == pytest.approx([(4 + 70) / 12, (24 + 70) / 12])
 
 
 @pytest.mark.parametrize("distance", ["farther", "sum"])

@@ -32,6 +32,10 @@ class Gaussian(Checked, kind="gaussian"):
     """How many of those values tell known from novel at most, the main directions first."""
     distance: Literal["farther", "sum"] = "farther"
     """How far a sample is: by the layer, shared or high-level, on which it lies farther, or by both."""
+    deviation: Literal["own", "common"] = "own"
+    """What log distances from one of the first classes are measured by: the standard deviation of its own
+    held-out samples, drawn to that of all classes, or that of all. A score or two dozen say little of it, and
+    novel samples lie many of them away."""
 
 
 class Penalty(Checked, kind="penalty"):

@@ -52,6 +52,7 @@ _LATER: dict[str, Any] = {
     "rectified": 0,
     "near": 128,
     "distance": "farther",
+    "deviation": "own",
     "scale": 1.0,
     "schedule": None,
     "decoupled_decay": 0.0,

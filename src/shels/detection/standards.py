@@ -16,6 +16,8 @@ from torch import Tensor
 
 Distance: TypeAlias = Literal["farther", "sum"]
 """What makes one score of the distances on both layers."""
+Deviation: TypeAlias = Literal["own", "common"]
+"""Whose standard deviation log distances from one of the first classes are measured by: its own, or all's."""
 
 _UNKNOWN_VARIANCE = 0.25
 """Of the logarithm of distances, where a single sample tells nothing about it."""
@@ -42,16 +44,24 @@ class Standards:
 
     @classmethod
     def of(
-        cls, logs: Tensor, predicted: Tensor, labels: Tensor, classes: int, distance: Distance = "farther"
+        cls,
+        logs: Tensor,
+        predicted: Tensor,
+        labels: Tensor,
+        classes: int,
+        distance: Distance = "farther",
+        deviation: Deviation = "own",
     ) -> Self:
         """Find them from log distances (n, 2) of samples to the classes that they are given to."""
         folds = torch.arange(len(logs), device=logs.device) % min(_FOLDS, len(logs))
         given = [folds != fold for fold in range(int(folds.max()) + 1)]
         given = [mine if bool(mine.any()) else ~mine for mine in given]  # of a single sample its own
-        found = [log_scales(logs[mine], predicted[mine], labels[mine], classes)[1] for mine in given]
+        parts = [(logs[mine], predicted[mine], labels[mine], classes, deviation) for mine in given]
+        found = [log_scales(*part)[1] for part in parts]
         without = torch.stack(found)
         scores = log_scores(logs, without[folds, predicted], distance)
-        return cls(*log_scales(logs, predicted, labels, classes), scores, folds, without, distance)
+        scale, scales = log_scales(logs, predicted, labels, classes, deviation)
+        return cls(scale, scales, scores, folds, without, distance)
 
     def level(self, position: int, which: Tensor) -> Tensor:
         """Score samples (marks or places) as new ones of a class would that were judged alike: (m,).
@@ -78,11 +88,16 @@ def log_scores(logs: Tensor, scale: Tensor, distance: Distance = "farther") -> T
     return -(far.sum(dim=1) if distance == "sum" else far.amax(dim=1))
 
 
-def log_scales(logs: Tensor, predicted: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def log_scales(
+    logs: Tensor, predicted: Tensor, labels: Tensor, classes: int, deviation: Deviation = "own"
+) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of log distances, over all and by class: (2, 2), (classes, 2, 2)."""
     right = [logs[(predicted == c) & (labels == c)] for c in range(classes)]
     scale = _scale([each for each in right if len(each) > 1] or [logs])
-    return scale, torch.stack([shrunk_scale(each, scale, prior=_PRIOR_COUNT) for each in right])
+    scales = torch.stack([shrunk_scale(each, scale, prior=_PRIOR_COUNT) for each in right])
+    if deviation == "common":
+        scales[:, :, 1] = scale[:, 1]
+    return scale, scales
 
 
 def _scale(groups: Sequence[Tensor]) -> Tensor:

@@ -24,7 +24,14 @@ from shels.detection.head import Head
 from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass, StoredParts
 from shels.detection.rectified import directions, rectified
 from shels.detection.rules import enough_for, threshold, warn_of_few
-from shels.detection.standards import Distance, Standards, log_scores, shrunk_scale, shrunk_scale_without_each
+from shels.detection.standards import (
+    Deviation,
+    Distance,
+    Standards,
+    log_scores,
+    shrunk_scale,
+    shrunk_scale_without_each,
+)
 from shels.errors import TrainingError
 from shels.kernels.replay import Replay
 from shels.model.networks import Views
@@ -43,7 +50,7 @@ class GaussianDetector(Detector):
     scores, which a class of few samples borrows. width: how many shared features there are.
     rectified: how many random, rectified projections name classes; with none, the shared projection does.
     ready: the discriminant of these parts, where it was worked out before. distance: how the distances on
-    both layers make one score.
+    both layers make one score. deviation: whose deviation they are measured by.
     """
 
     rule: ThresholdRule
@@ -56,6 +63,7 @@ class GaussianDetector(Detector):
     rectified: int = 0
     ready: Discriminant | None = None
     distance: Distance = "farther"
+    deviation: Deviation = "own"
 
     name = "gaussian"
     is_learner = True
@@ -77,7 +85,7 @@ class GaussianDetector(Detector):
         none, limit = scale.new_empty(0), scale.new_tensor(0.0)
         parts = tuple(Part(c, sums, scale, none, limit, naming) for c, (sums, naming) in enumerate(found))
         about = (context.rule, shared.shape[1], pair, priors, scale, none, parts, many)
-        return GaussianDetector(*about, distance=settings.distance)
+        return GaussianDetector(*about, distance=settings.distance, deviation=settings.deviation)
 
     def calibrated(self, samples: KnownSamples, names: Sequence[object] | None = None) -> GaussianDetector:
         """Set thresholds on held-out samples alone, each scored by standards in which it had no say."""
@@ -85,7 +93,7 @@ class GaussianDetector(Detector):
         require_held_out(features.high)
         predicted, distances = self._nearest(features)
         count, enough = len(self.parts), enough_for(self.rule)
-        found = Standards.of(distances.log(), predicted, labels, count, self.distance)
+        found = Standards.of(distances.log(), predicted, labels, count, self.distance, self.deviation)
         own = [predicted == c for c in range(count)]
         own = [mine if int(mine.sum()) >= enough else torch.ones_like(mine) for mine in own]
         chosen = [found.level(c, mine) for c, mine in enumerate(own)]
@@ -364,6 +372,7 @@ class GaussianDetector(Detector):
             rectified=many,
             ready=Discriminant(*named) if named else None,
             distance=context.gaussian.distance,
+            deviation=context.gaussian.deviation,
         )
 
 
