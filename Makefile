@@ -13,7 +13,7 @@ demo: .venv/.installed
 	$(BIN)/python -m shels demo --out demo
 
 serve: .venv/.installed-serve
-	$(BIN)/python -m shels serve demo/live --demo
+	$(BIN)/python -m shels serve demo/digits --demo
 
 browser: .venv/.installed-dev
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || \

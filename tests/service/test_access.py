@@ -69,7 +69,7 @@ def test_nothing_is_told_to_whoever_has_no_token_but_that_it_runs(guarded):
     for method, path in paths:
         status = guarded.request(method, path.replace("{", "").replace("}", "")).status_code
         assert status in (401, 422) or path in OPEN, (method, path, status)
-    refused(guarded.get("/groups", headers={"Authorization": "Bearer wrong"}), 401, "token")
+    refused(guarded.get("/groups", headers={"Authorization": "Bearer wrong"}), 401, "not known")
     assert guarded.get("/groups").headers["www-authenticate"] == "Bearer"
 
 

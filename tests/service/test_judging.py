@@ -64,6 +64,13 @@ def test_every_form_of_sending_gives_the_verdicts_of_the_model_itself(client, se
     assert [each["predicted"] for each in one["verdicts"]] == names[:1]
 
 
+def test_what_cannot_be_judged_is_named(client):
+    text = {"files": ("notes.txt", b"hello")}
+    assert refused(client.post("/judge", files=text), 422, "notes.txt")["field"] == "files"
+    vectors = {"inputs": [[1, 2, 3]]}
+    assert refused(client.post("/judge", json=vectors), 422, "got vectors of 3 values")["field"] == "body"
+
+
 def test_verdicts_are_written_as_the_general_writer_of_json_would(client, service, known):
     name = 'a "class" \\ of é\u2028'
     service.rename_class(service.snapshot.names[0], name, "Ada")[1].result()

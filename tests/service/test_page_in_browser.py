@@ -271,6 +271,21 @@ def test_what_a_person_selected_and_typed_outlives_what_comes_in(page, client, s
     assert form.locator("input[name=name]").input_value() == "co"
 
 
+def test_what_is_typed_just_after_groups_were_fetched_anew_stays(page, client, service):
+    page.goto(f"{client.base_url}/page/new")
+    name = page.locator("form[data-group] input[name=name]").first
+    name.fill("co")
+    page.evaluate("""() => {
+      const input = () => document.querySelector("form[data-group] input[name=name]");
+      const type = () => { input().value += "w"; document.body.dataset.typed = "yes"; };
+      document.addEventListener("htmx:afterSwap", () => setTimeout(type, 1), { once: true });
+      htmx.trigger("#groups", "refresh");
+    }""")
+    page.wait_for_selector("body[data-typed]")
+    page.wait_for_timeout(200)
+    assert name.input_value() == "cow"
+
+
 def test_the_service_gone_is_said_and_nothing_is_lost(chromium, service, stream):
     context = chromium.new_context()
     page = context.new_page()

@@ -138,6 +138,28 @@ def test_not_novel_and_rubbish_are_said_of_chosen_images(fed):
     refused(fed.post("/groups/g999/name", json={"name": "a"}), 404, "g999")
 
 
+@pytest.mark.parametrize(
+    ("sent", "field", "words"),
+    [
+        ({}, None, "give either a name or a verdict"),
+        ({"name": "novel"}, "name", "'novel' is the word for no class"),
+        ({"name": "a", "images": [10**6]}, "images", "image 1000000 does not wait"),
+        ({"verdict": "rubbish", "images": [10**6]}, "images", "image 1000000 does not wait"),
+        ({"verdict": "perhaps"}, "verdict", "verdict: Input should be"),
+    ],
+)
+def test_a_refusal_begins_with_the_reason_and_names_what_is_at_fault(fed, sent, field, words):
+    body = refused(fed.post(f"/groups/{group_of(fed)['id']}/name", json=sent), 422, words)
+    assert body["field"] == field
+    assert body["error"].startswith(words)
+
+
+def test_what_is_no_json_object_is_told_how_to_be_sent(fed):
+    for how in ({"data": {"accept": "0.9"}}, {"json": 0.9}, {}):
+        body = refused(fed.put("/rule", **how), 422, "Content-Type: application/json")
+        assert body["field"] == "body"
+
+
 def test_groups_are_split_and_merged(fed):
     group = group_of(fed)
     chosen = [each["number"] for each in group["images"][:2]]

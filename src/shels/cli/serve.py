@@ -19,7 +19,7 @@ EXAMPLES = """shels serve m
 shels serve m --port 9000
 shels serve m --new-token annotate --name ada --tokens tokens
 shels serve m --host 0.0.0.0 --tokens tokens
-shels serve demo/live --demo
+shels serve demo/digits --demo
 
 The reference of its API is at /docs of the address that it says."""
 

@@ -113,7 +113,10 @@ def requires(role: str) -> Callable[[Request], Awaitable[Caller]]:
         caller = access.of(request)
         if caller is None:
             headers = {"WWW-Authenticate": "Bearer"}
-            raise RefusedError(401, "send a token: Authorization: Bearer TOKEN", headers=headers)
+            words = "send a token: Authorization: Bearer TOKEN"
+            if "authorization" in request.headers:
+                words = "this token is not known here; make one with shels serve --new-token, and start again"
+            raise RefusedError(401, words, headers=headers)
         if not caller.may(role):
             raise RefusedError(403, f"{caller.name} has the role {caller.role}; this needs {role}")
         return caller

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, model_validator
 
-from shels.errors import SettingsError
+from shels.errors import DataError, SettingsError
 from shels.service import views
 from shels.service.people import (
     MayAdminister,
@@ -35,10 +35,13 @@ Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f
 Job = tuple[int, Future[views.Done]]
 
 
-async def answered(request: Request, job: Job, refused: int = 422) -> Response:
+async def answered(
+    request: Request, job: Job, refused: int = 422, field: str | None = None, data: str | None = None
+) -> Response:
     """Wait for a change for a moment: 200 with what it did, or 202 with the job to look at.
 
-    refused: the status of what cannot be done.
+    refused: the status of what cannot be done. field, data: what of the request is at fault, where it is what
+    was asked for or the images.
     """
     number, future = job
     try:
@@ -47,7 +50,9 @@ async def answered(request: Request, job: Job, refused: int = 422) -> Response:
         view = service_of(request).jobs.view(number)
         return JSONResponse(asdict(view), 202, {"Location": f"/jobs/{number}"})
     except SettingsError as error:
-        return refusal_of(RefusedError(refused, str(error)))
+        return refusal_of(RefusedError(refused, str(error), field))
+    except DataError as error:
+        return refusal_of(RefusedError(422, str(error), data))
     return JSONResponse(asdict(done))
 
 
@@ -104,9 +109,10 @@ async def name_group(request: Request, caller: MayAnnotate, group: str, given: N
     """Say what a group is: a class, new or known, is learned; "not novel" sets thresholds anew."""
     service, found = service_of(request), group_named(request, group)
     if given.name is not None:
-        return await answered(request, service.name_group(found, given.name, caller.name, given.images))
+        naming = service.name_group(found, given.name, caller.name, given.images)
+        return await answered(request, naming, field="name", data="images")
     change = service.not_novel if given.verdict == "not novel" else service.dismiss
-    return await answered(request, change(found, caller.name, given.images))
+    return await answered(request, change(found, caller.name, given.images), data="images")
 
 
 @router.post("/groups/{group}/split", response_model=views.Done, responses=_CHANGED)

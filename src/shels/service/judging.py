@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from starlette.datastructures import UploadFile
 from torch import Tensor
 
-from shels.errors import SettingsError
+from shels.errors import DataError, SettingsError
 from shels.service import views
 from shels.service.access import Caller, requires
 from shels.service.batching import Batcher
@@ -149,13 +149,16 @@ async def sent_inputs(request: Request) -> Tensor:
     service: Service = request.app.state.service
     decoder = Decoder(service.learner.preparation, request.app.state.limits)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "multipart/form-data":
-        files = await _files(request)
-        return await asyncio.to_thread(decoder.files, files)
-    content = await request.body()
-    if len(content) <= _SMALL and not kind.startswith("image/"):
-        return decoder.body(kind, content)
-    return await asyncio.to_thread(decoder.body, kind, content)
+    files = kind == "multipart/form-data"
+    try:
+        if files:
+            return await asyncio.to_thread(decoder.files, await _files(request))
+        content = await request.body()
+        if len(content) <= _SMALL and not kind.startswith("image/"):
+            return decoder.body(kind, content)
+        return await asyncio.to_thread(decoder.body, kind, content)
+    except DataError as error:
+        raise RefusedError(422, str(error), "files" if files else "body") from error
 
 
 async def _files(request: Request) -> list[File]:

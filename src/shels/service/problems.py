@@ -17,6 +17,7 @@ from shels.errors import ModelFileError, ShelsError
 from shels.service.jobs import BusyError, CancelledError
 
 MEDIA_TYPE = "application/problem+json"
+_NO_OBJECT = ("missing", "model_attributes_type", "model_type", "dict_type")
 _LOG = logging.getLogger("shels.service")
 
 
@@ -100,11 +101,13 @@ def add_handlers(app: FastAPI) -> None:
         if first.get("type") == "json_invalid":  # its place is that of a character
             why = first.get("ctx", {}).get("error", first["msg"])
             return problem(422, f"the body is not JSON ({why}); see /docs", "body")
+        if first.get("loc") == ("body",) and first.get("type") in _NO_OBJECT:
+            words = "the body must be a JSON object, sent with Content-Type: application/json; see /docs"
+            return problem(422, words, "body")
         field = ".".join(place) or None
         where = f"{field}: " if field else ""
-        return problem(
-            422, f"{where}{first.get('msg', 'the request is not as documented')}; see /docs", field
-        )
+        why = first.get("msg", "the request is not as documented").removeprefix("Value error, ")
+        return problem(422, f"{where}{why}; see /docs", field)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: Exception) -> JSONResponse:

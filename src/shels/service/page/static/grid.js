@@ -68,7 +68,8 @@ function move(form, from, to, extend) {
   to.focus();
 }
 
-// What was selected, typed and focused is so again after the groups were fetched anew.
+// What was selected, typed and focused is so again after the groups were fetched anew: at once, settle:0ms, for
+// what is typed in between would be lost.
 let kept = null;
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.target.id !== "groups") return;
