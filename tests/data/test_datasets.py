@@ -296,3 +296,11 @@ def test_the_classifier_learns_from_a_folder_a_table_and_a_frame_and_judges_path
         assert accepted.mean() > 0.3
         assert (answers == frame["label"])[accepted].all()
         assert np.array_equal(model.predict(frame), answers)
+        assert np.array_equal(model.predict(tmp_path / "labels.csv"), answers)
+        assert np.array_equal(model.predict(str(tmp_path / "photos" / "dark")), answers[:20])
+        for alone in (paths[0], str(paths[0]), Image.open(paths[0])):
+            assert np.array_equal(model.predict(alone), answers[:1])
+    with pytest.raises(DataError, match=r"X: there is no file or folder .*nothing"):
+        model.predict(tmp_path / "nothing")
+    with pytest.raises(DataError, match=r"trained on RGB images .*one image alone is x\[None\]"):
+        model.predict(np.asarray(Image.open(paths[0])))

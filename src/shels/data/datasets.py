@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from shels.data import images, manner, path_lists, reading, sources
+from shels.data import images, manner, own, path_lists, reading, sources
 from shels.data.arrays import images_or_vectors, label_list, positions, sorted_classes
 from shels.data.finding import Found, ImageFile
 from shels.data.samples import Label, Samples
@@ -44,13 +44,15 @@ def inputs_of(x: Any, size: int | None, channels: str | None, side: int | None =
     size: what image files are brought to. channels: what all images are brought to. side: of images in data
     sets that differ in size.
     """
+    if _is_path(x):
+        return _below(Path(x).expanduser(), size, channels)
     if isinstance(x, Dataset):
         return images.with_channels(from_torch_dataset(x, side=side).inputs, channels)
     if is_hugging_face(x):
         image, _ = _hugging_face_columns(x)
         found = from_torch_dataset(_Rows(x, image, None), side=side).inputs
         return images.with_channels(found, channels)
-    column = _column(x)
+    column = [x] if hasattr(x, "convert") else _column(x)  # a PIL image alone is one of many
     if column is None:
         return None
     with manner.file_reading(strict=True):
@@ -58,6 +60,16 @@ def inputs_of(x: Any, size: int | None, channels: str | None, side: int | None =
             return reading.read_files(_path_files(column), size, channels).inputs
         found = from_torch_dataset([(image, 0) for image in column], "X", side).inputs
         return images.with_channels(found, channels)
+
+
+def _below(path: Path, size: int | None, channels: str | None) -> Tensor:
+    """Return the images of a file, of a folder and all below it, a zip or a CSV, or what an .npz has."""
+    if not path.exists():
+        raise DataError(f"X: there is no file or folder {path}")
+    if path.suffix.lower() == ".npz":
+        return images.with_channels(own.read_npz_inputs(path), channels)
+    with manner.file_reading(strict=True):
+        return own.read_images([path], size, channels)[0]
 
 
 def _kind(x: Any) -> Callable[[Any, int | None], Samples] | None:

@@ -77,7 +77,8 @@ class Preparation:
             )
             colour = {1: "grey", 3: "RGB"}.get(self.shape[0])
             hint = f"; convert them to {colour}" if same_kind and inputs.ndim == 4 else ""
-            if inputs.ndim == 2 and len(self.shape) == 3:
+            alone = inputs.ndim == 4 and inputs.shape[1] == 1 and inputs.shape[3] == self.shape[0] == 3
+            if (inputs.ndim == 2 and len(self.shape) == 3) or alone:
                 hint = "; one image alone is x[None]"
             raise DataError(f"the model was trained on {self.describe()}, got {got}{hint}")
 
