@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -233,11 +234,12 @@ class OpenWorldClassifier(ClassifierMixin, BaseEstimator):
 
     def _chosen(self, samples: Samples) -> Settings:
         side = min(samples.inputs.shape[2:]) if samples.inputs.ndim == 4 else None
+        choose = partial(chosen, self.preset, side, vectors=side is None, classes=len(samples.classes))
         if (self.network is not None or self.backbone is False) and not self.frozen:
-            return chosen(self.preset, side, architecture="auto", vectors=side is None).settings
+            return choose(architecture="auto").settings
         name = OWN if isinstance(self.backbone, nn.Module) else self.backbone
         asked = LITE0 if name is True else name or None
-        return chosen(self.preset, side, backbone=asked, frozen=self.frozen, vectors=side is None).settings
+        return choose(backbone=asked, frozen=self.frozen).settings
 
     def _samples(self, X: Any, y: Any) -> Samples:  # noqa: N803
         if isinstance(X, torch.utils.data.DataLoader):

