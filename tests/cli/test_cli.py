@@ -398,6 +398,7 @@ def test_contradictory_options_are_wrong_usage(args, tmp_path):
     ("extra", "said"),
     [
         (["--accept", 1.5], "--accept"),
+        (["--accept", 95], "for 95 % give 0.95"),
         (["--batch-size", 0], "batch_size"),
         (["--seed", "one"], "--seed"),
         (["--seed", -1], "--seed"),

@@ -77,6 +77,14 @@ def share(text: str | None) -> float | None:
         return None
 
 
+def no_percentage(name: str, value: float | None) -> None:
+    """Refuse a percentage where a share is meant, and give the share."""
+    if value is not None and 1 < value < 100:
+        raise SettingsError(
+            f"{name} is a share, under 1, got {value:g}; for {value:g} % give {value / 100:g}"
+        )
+
+
 def names(values: Sequence[str] | None) -> list[str] | None:
     """Separate the names in options such as `--known 0,1 --known 2`; None where there was none.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import MaxNLocator
 
 from shels.learner.checking import Point
 from shels.learner.estimates import operating_curve
@@ -38,7 +39,9 @@ def operating(found: Examination) -> list[Figure]:
             for point in chosen:
                 axes.plot([100 * point.accepted], [100 * point.rejected], "o", markersize=9, **style)
         low = min(min(point.rejected for point in curve) for curve in drawn.values())
-        axes.set(xlim=(48, 101), ylim=(max(0.0, 100 * low - 5), 101.5))
+        lowest = max(0.0, 100 * low - 5)
+        axes.set_yticks([tick for tick in MaxNLocator(6).tick_values(lowest, 100) if tick <= 100])
+        axes.set(xlim=(48, 101), ylim=(lowest, 101.5))
         axes.grid()
         axes.set_title("% of novel samples rejected")
         axes.set_xlabel("% of known samples accepted")
