@@ -4,8 +4,8 @@
 
 What a body is says the end of its name: .npy, or .form of files with the boundary "shels". A rate of 0 is
 none. It prints a JSON list: of each request when it was due, by the clock that all processes share, and
-seconds until it was answered. At a rate that counts from when it was due, so that one that waits for others is
-not flattered. One thread, for threads would wait for each other and not for the service.
+seconds until it was answered. At a rate that counts from when it was due, so that one that waits for others
+is not flattered. One thread, for threads would wait for each other and not for the service.
 """
 
 from __future__ import annotations
