@@ -19,7 +19,7 @@ from shels.agent.separation import Separation, SeparationSettings, separate
 from shels.errors import ShelsError
 
 _UNWANTED = 19
-"""How much the process stands back behind others: as far as it goes, where there is nothing farther back."""
+"""How much the process stands back behind others: as far as it goes."""
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Told before it begins, for NumPy and scikit-learn do not ask PyTorch how many threads there should be."""
 
@@ -80,17 +80,9 @@ class Grouper:
                 self._process.wait()
 
 
-def _stand_back() -> None:
-    """Take the processor only where nobody else wants it: on Linux whoever wakes up has it at once."""
-    os.nice(_UNWANTED)
-    if sys.platform == "linux":
-        with suppress(OSError):  # a sandbox may forbid it
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
 def work(descriptor: int) -> None:
     """Answer at a socket until nobody asks any more."""
-    _stand_back()
+    os.nice(_UNWANTED)
     import sklearn.cluster  # noqa: F401, PLC0415 - what the first images would wait for
     import torch  # noqa: PLC0415
 
