@@ -4,7 +4,7 @@
     python benchmarks/serve.py --minutes 10 --bad 0.1
 
 It trains seven digits (or takes --home, a copy of which is served), starts `shels serve`, and sends it the
-embedded digits as .npy files, all of it in processes of their own. First form: batches of 64 and single
+embedded digits, all of it in processes of their own. First form: batches of 64 and single
 images, alone and while 500 digits are named and taken back every 10 seconds, in turn. Every line says how
 much of one processor others used meanwhile, for their work is in the figures too. Second form: everything at
 once for so long, some requests bad on purpose, and memory.
@@ -120,7 +120,9 @@ def short(given: Path | None, seconds: float, rounds: int, log: Path) -> None:
         load("/judge, 64 as .npy, 3 connections", batches, 64, seconds, 3)
         for other, (rate, cost) in alone.items():
             print(f"{'  of ' + other:38}{load.rate / rate:10.2f}{'':19}{cost / load.cost:10.2f}")
-        full = load("/judge, 1, 8 connections", singles, 1, seconds, 8)
+        forms = running.written("form", [known[start : start + 64] for start in range(0, 256, 64)], "form")
+        load("/judge, 64 as PNG files, 3 connections", forms, 64, seconds, 3)
+        full = load("/judge, 1 as .npy, 8 connections", singles, 1, seconds, 8)
         learning(load, singles, novel, max(seconds, EVERY), rounds, 0.5 * len(full) / seconds)
 
 
@@ -133,6 +135,7 @@ def learning(load: Load, paths: list[str], novel: Array, seconds: float, rounds:
     quiet, busy, steps = list[Answered](), list[Answered](), list[Step]()
     said(script("teaching", running.port, 1, 0, EVERY, MOST, *bodies))  # the first takes longer; shown apart
     for number in range(rounds):
+        running.at_rest()  # what was taken back is grouped anew
         quiet += load("/judge, 1, at half load", paths, 1, seconds, 8, rate)
         first = 1 + 0.6 * seconds * number / rounds  # at other moments of each round
         teacher = script("teaching", running.port, seconds, first, EVERY, MOST, *bodies)

@@ -2,9 +2,10 @@
 
     python benchmarks/serving/sending.py PORT SECONDS CONNECTIONS RATE BODY [BODY ...]
 
-A rate of 0 is none. It prints a JSON list: of each request when it was due, by the clock that all processes
-share, and seconds until it was answered. At a rate that counts from when it was due, so that one that waits
-for others is not flattered. One thread, for threads would wait for each other and not for the service.
+What a body is says the end of its name: .npy, or .form of files with the boundary "shels". A rate of 0 is
+none. It prints a JSON list: of each request when it was due, by the clock that all processes share, and
+seconds until it was answered. At a rate that counts from when it was due, so that one that waits for others
+is not flattered. One thread, for threads would wait for each other and not for the service.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ import time
 from collections import deque
 from pathlib import Path
 
-HEAD = (
-    "POST /judge HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n"
-    "Content-Type: application/x-npy\r\nContent-Length: {}\r\n\r\n"
-)
+HEAD = "POST /judge HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\r\n"
+KINDS = {".npy": "application/x-npy", ".form": "multipart/form-data; boundary=shels"}
 
 
-def send(port: int, seconds: float, connections: int, rate: float, bodies: list[bytes]) -> list[list[float]]:
-    """Send bodies in turn, and give when each was due and how long it took."""
-    requests = [HEAD.format(port, len(body)).encode() + body for body in bodies]
+def request(port: int, path: Path) -> bytes:
+    """Write the request that sends a file."""
+    body = path.read_bytes()
+    return HEAD.format(port, KINDS[path.suffix], len(body)).encode() + body
+
+
+def send(
+    port: int, seconds: float, connections: int, rate: float, requests: list[bytes]
+) -> list[list[float]]:
+    """Send requests in turn, and give when each was due and how long it took."""
     idle = deque(socket.create_connection(("127.0.0.1", port)) for _ in range(connections))
     for each in idle:
         each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -65,5 +71,5 @@ def _whole(answer: bytes) -> bool:
 if __name__ == "__main__":
     gc.disable()
     port, seconds, connections, rate, *paths = sys.argv[1:]
-    bodies = [Path(path).read_bytes() for path in paths]
-    json.dump(send(int(port), float(seconds), int(connections), float(rate), bodies), sys.stdout)
+    requests = [request(int(port), Path(path)) for path in paths]
+    json.dump(send(int(port), float(seconds), int(connections), float(rate), requests), sys.stdout)

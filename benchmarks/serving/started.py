@@ -47,6 +47,19 @@ def brighter(images: Array) -> Array:
     return found
 
 
+def form(images: Array) -> bytes:
+    """Write images as a form of PNG files, with the boundary "shels"."""
+    from PIL import Image  # noqa: PLC0415
+
+    parts = []
+    for place, image in enumerate(images):
+        file = io.BytesIO()
+        Image.fromarray(image).save(file, "PNG")
+        head = f'Content-Disposition: form-data; name="files"; filename="{place}.png"'
+        parts.append(f"--shels\r\n{head}\r\nContent-Type: image/png\r\n\r\n".encode() + file.getvalue())
+    return b"\r\n".join([*parts, b"--shels--\r\n"])
+
+
 @dataclass(frozen=True)
 class Served:
     """A service that runs. folder: for what is sent to it."""
@@ -56,11 +69,21 @@ class Served:
     home: Path
     folder: Path
 
-    def written(self, name: str, images: list[Array]) -> list[str]:
-        """Write arrays that are to be sent into files, and give their paths."""
-        paths = [self.folder / f"{name}-{place}.npy" for place in range(len(images))]
+    def at_rest(self, most: float = 30.0) -> None:
+        """Wait until the service and what works for it use no processor for a while: all is grouped."""
+        end, used = time.monotonic() + most, -1.0
+        while time.monotonic() < end and self._used() > used + 0.1:
+            used = self._used()
+            time.sleep(6)
+
+    def _used(self) -> float:
+        return sum(map(processor_seconds, [self.process.pid, *_children(self.process.pid)]))
+
+    def written(self, name: str, images: list[Array], kind: str = "npy") -> list[str]:
+        """Write what is to be sent into files, and give their paths. kind: npy, or form of PNG files."""
+        paths = [self.folder / f"{name}-{place}.{kind}" for place in range(len(images))]
         for path, each in zip(paths, images, strict=True):
-            path.write_bytes(npy(each))
+            path.write_bytes(npy(each) if kind == "npy" else form(each))
         return list(map(str, paths))
 
 

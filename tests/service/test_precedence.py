@@ -71,4 +71,4 @@ def test_a_request_to_judge_goes_before_learning_and_others_do_not(service, clie
     assert client.post("/judge", json={"inputs": known[:1].tolist()}).status_code == 200
     assert client.post("/judge", content=b"nonsense").status_code == 415
     assert len(seen) == 2
-    assert not service.precedence._under_way
+    assert not service.precedence.under_way

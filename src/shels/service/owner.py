@@ -190,7 +190,8 @@ class Service(Showing):
         self._regrouping = True  # before it is told that nothing is stale
         self._stale = False
         try:
-            self.bench.regroup()
+            with self.precedence.standing_back():
+                self.bench.regroup()
         except ModelFileError as error:  # the disk is full: what waits is grouped when there is room again
             _LOG.warning("groups cannot be written: %s", error)
             self._stale = True

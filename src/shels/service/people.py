@@ -69,7 +69,9 @@ def groups(
 ) -> Response:
     """Show the groups of novel images, the largest first; "rest" holds what is in none."""
     del caller
-    return _written(service_of(request).groups(images))
+    service = service_of(request)
+    with service.precedence.standing_back():
+        return _written(service.groups(images))
 
 
 @router.get("/groups/{group}", response_model=views.GroupView, responses=_ONE)
@@ -78,7 +80,9 @@ def group(
 ) -> Response:
     """Show one group with its images."""
     del caller
-    return _written(service_of(request).group(group_named(request, group), images))
+    service, found = service_of(request), group_named(request, group)
+    with service.precedence.standing_back():
+        return _written(service.group(found, images))
 
 
 def _written(groups: list[views.GroupView] | views.GroupView) -> Response:

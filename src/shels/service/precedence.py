@@ -24,20 +24,20 @@ class Precedence:
     """Which requests are under way, and what waits for them. One thread answers, any number work."""
 
     def __init__(self) -> None:
-        self._under_way = 0
+        self.under_way = 0
         self._none = threading.Event()
         self._none.set()
 
     def begin(self) -> None:
         """Say that a request is to be answered."""
-        self._under_way += 1
-        if self._under_way == 1:
+        self.under_way += 1
+        if self.under_way == 1:
             self._none.clear()
 
     def end(self) -> None:
         """Say that it is."""
-        self._under_way -= 1
-        if not self._under_way:
+        self.under_way -= 1
+        if not self.under_way:
             self._none.set()
 
     @contextmanager
@@ -56,7 +56,7 @@ class Precedence:
         def look(frame: FrameType, event: str, what: object) -> None:
             del frame, event, what
             nonlocal until
-            if not self._under_way or time.perf_counter() < until:
+            if not self.under_way or time.perf_counter() < until:
                 return
             if not self._none.wait(_AT_MOST):
                 until = time.perf_counter() + _TURN
