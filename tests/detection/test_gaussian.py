@@ -11,7 +11,7 @@ from shels.detection.head import Head
 from shels.detection.protocol import Context, KnownSamples, Labelled, LearnedClass, rows_of
 from shels.detection.scores.gaussian import GaussianDetector
 from shels.detection.standards import Standards, log_scales, log_scores
-from shels.errors import DataError
+from shels.errors import DataError, SettingsError
 from shels.model.networks import Views
 
 CENTRES = torch.eye(8)[:5] * 4
@@ -79,6 +79,22 @@ def test_both_layers_distances_together_keep_the_promise_and_are_stored(deviatio
     assert float((~verdicts(grown(summed, 200, 3), labels_of(3, n=1000)).novel).float().mean()) > 0.92
     again = GaussianDetector.load(Context(HEAD, AcceptShare(0.95), (), gaussian=settings), summed.tensors())
     assert torch.equal(verdicts(again, labels).score, found.score)
+
+
+def test_classes_that_count_alike_are_named_the_same_once_another_is_gone_or_all_are_stored():
+    settings = Gaussian(within="classes")
+    context = Context(HEAD, AcceptShare(0.95), (), gaussian=settings)
+    first, labels = made(AcceptShare(0.95), settings), labels_of(0, 1, 2, n=300)
+    both = grown(first, 10, 3)
+    stored = GaussianDetector.load(context, both.tensors())
+    seen = drawn(labels, 5)
+    assert torch.equal(stored.class_scores(seen), both.class_scores(seen))
+    assert not torch.equal(both.class_scores(seen)[:, :3], first.class_scores(seen))
+    assert torch.equal(both.without_class(3).class_scores(seen), first.class_scores(seen))
+    alone = made(AcceptShare(0.95))
+    assert not torch.equal(grown(alone, 10, 3).class_scores(seen), both.class_scores(seen))
+    with pytest.raises(SettingsError, match="rectified must be 0, got 64"):
+        Gaussian(within="classes", rectified=64)
 
 
 def test_what_differs_a_little_on_both_layers_is_told_by_their_sum_alone():

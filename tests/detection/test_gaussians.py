@@ -14,6 +14,7 @@ from shels.detection.gaussians import (
     Projection,
     Spread,
     Sums,
+    balanced,
     pooled_covariance,
     shrunk,
 )
@@ -57,6 +58,19 @@ def test_the_pooled_covariance_does_not_depend_on_the_order_of_classes_to_the_bi
     expected = pooled_covariance(classes)
     for order in ((3, 2, 1, 0), (1, 3, 0, 2)):
         assert torch.equal(pooled_covariance([classes[i] for i in order]), expected)
+
+
+def test_how_a_small_class_spreads_may_count_as_in_the_largest_for_four_times_its_rows_at_most():
+    """Scatter 18 of ten rows, 8 of five, 2 of two: (18 + 2 · 8 + 4 · 2) / (9 + 2 · 4 + 4 · 1) = 2."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    classes = [Sums(n, 0 * one[0], scatter * one) for n, scatter in ((10, 18), (5, 8), (2, 2))]
+    found = balanced(classes)
+    assert sum(float(each.scatter) for each in found) / (9 + 4 + 1) == pytest.approx(2)
+    assert [each.count for each in found] == [10, 5, 2]
+    assert pooled_covariance(balanced(classes[::-1])) == pooled_covariance(found)
+    alike = [Sums.of(rows(30)) for _ in range(3)]
+    assert all(torch.equal(a.scatter, b.scatter) for a, b in zip(alike, balanced(alike), strict=True))
+    assert balanced([Sums(1, one[0], 0 * one)])[0].scatter.item() == 0
 
 
 def test_the_projection_is_principal_components_of_rows_of_length_one():

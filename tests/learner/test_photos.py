@@ -240,7 +240,7 @@ def test_auto_takes_a_backbone_for_photos_and_says_so(monkeypatch):
         VECTORS.accommodation
         == PHOTOS.accommodation
         == FROZEN.accommodation
-        == Gaussian(near=512, distance="sum", deviation="common")
+        == Gaussian(near=512, distance="sum", deviation="common", within="classes")
     )
     monkeypatch.setattr(choosing, "is_installed", lambda: False)
     without = chosen("default", 200)

@@ -16,6 +16,7 @@ from shels.config.checks import (
     number,
     whole,
 )
+from shels.errors import SettingsError
 
 
 class Gaussian(Checked, kind="gaussian"):
@@ -36,6 +37,17 @@ class Gaussian(Checked, kind="gaussian"):
     """What log distances from one of the first classes are measured by: the standard deviation of its own
     held-out samples, drawn to that of all classes, or that of all. A score or two dozen say little of it, and
     novel samples lie many of them away."""
+    within: Literal["samples", "classes"] = "samples"
+    """What counts alike in the spread within classes, by which these are named: samples, or classes, where
+    one of few samples counts for up to four times as many."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.within == "classes" and self.rectified:
+            raise SettingsError(
+                f"within 'classes' names classes by the shared features themselves: rectified must be 0, got "
+                f"{self.rectified}"
+            )
 
 
 class Penalty(Checked, kind="penalty"):

@@ -48,7 +48,7 @@ SMALL_IMAGES = replace(
 # A backbone's features, and vectors brought as features, are many and near to what tells classes: more of
 # their directions count than of maps that were trained from scratch, and the distances on both layers
 # (docs/log.md).
-FEATURES = Gaussian(near=512, distance="sum", deviation="common")
+FEATURES = Gaussian(near=512, distance="sum", deviation="common", within="classes")
 
 # For photos: a pretrained backbone of which most layers are trained too, for a short while at a falling rate:
 # twelve epochs of 600 photos, 3 of 10,000. Images are not mirrored, which could make one class of another.

@@ -53,6 +53,7 @@ _LATER: dict[str, Any] = {
     "near": 128,
     "distance": "farther",
     "deviation": "own",
+    "within": "samples",
     "scale": 1.0,
     "schedule": None,
     "decoupled_decay": 0.0,

@@ -5,6 +5,7 @@ The sums are exact: classes may come in any order and be taken out again, with t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from torch import Tensor
 from shels.runtime import exporting, lone
 
 _ENOUGH_FOR_DIRECTIONS = 10_000
+_MOST_WEIGHT = 4.0
 _ROOM = 2**24
 """Numbers that are held at once where many rows are compared with many classes: 64 MiB."""
 
@@ -138,6 +140,21 @@ def _within(classes: Sequence[AnySums]) -> tuple[Tensor, int]:
     scatter = ordered[0].pooled_scatter(ordered)
     free = max(sum(sums.count - 1 for sums in classes), 1)
     return scatter / free, free
+
+
+def balanced(classes: Sequence[Sums]) -> list[Sums]:
+    """Have how classes of few rows spread count as in the largest, but for four times their rows at most.
+
+    Each stands for how it spreads itself, and later classes, of which there are few rows, spread more than
+    those that the features were trained on. Means, and how many rows these stand on, stay.
+    """
+    most = max(sums.count for sums in classes)
+    weights = [min(most / sums.count, _MOST_WEIGHT) for sums in classes]
+    free = sum(max(sums.count - 1, 0) for sums in classes)
+    whole = math.fsum(weight * (sums.count - 1) for weight, sums in zip(weights, classes, strict=True))
+    share = free / whole if whole else 1.0
+    pairs = zip(weights, classes, strict=True)
+    return [Sums(sums.count, sums.mean, share * weight * sums.scatter) for weight, sums in pairs]
 
 
 @dataclass(frozen=True, eq=False)

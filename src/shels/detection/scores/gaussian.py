@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from shels.config import ThresholdRule
 from shels.detection import gaussians, protocol
 from shels.detection.calibration import Calibration, Verdicts, padded, require_held_out
 from shels.detection.gaussian_part import VIEWS, Part, described, part_from, part_tensors
-from shels.detection.gaussians import Discriminant, Distances, Naming, Projection, Spread
+from shels.detection.gaussians import Discriminant, Distances, Naming, Projection, Spread, balanced
 from shels.detection.head import Head
 from shels.detection.protocol import Context, Detector, KnownSamples, Labelled, LearnedClass, StoredParts
 from shels.detection.rectified import directions, rectified
@@ -50,7 +51,8 @@ class GaussianDetector(Detector):
     scores, which a class of few samples borrows. width: how many shared features there are.
     rectified: how many random, rectified projections name classes; with none, the shared projection does.
     ready: the discriminant of these parts, where it was worked out before. distance: how the distances on
-    both layers make one score. deviation: whose deviation they are measured by.
+    both layers make one score. deviation: whose deviation they are measured by. within:
+    what counts alike in the spread by which classes are named.
     """
 
     rule: ThresholdRule
@@ -64,6 +66,7 @@ class GaussianDetector(Detector):
     ready: Discriminant | None = None
     distance: Distance = "farther"
     deviation: Deviation = "own"
+    within: Literal["samples", "classes"] = "samples"
 
     name = "gaussian"
     is_learner = True
@@ -85,7 +88,9 @@ class GaussianDetector(Detector):
         none, limit = scale.new_empty(0), scale.new_tensor(0.0)
         parts = tuple(Part(c, sums, scale, none, limit, naming) for c, (sums, naming) in enumerate(found))
         about = (context.rule, shared.shape[1], pair, priors, scale, none, parts, many)
-        return GaussianDetector(*about, distance=settings.distance, deviation=settings.deviation)
+        return GaussianDetector(
+            *about, distance=settings.distance, deviation=settings.deviation, within=settings.within
+        )
 
     def calibrated(self, samples: KnownSamples, names: Sequence[object] | None = None) -> GaussianDetector:
         """Set thresholds on held-out samples alone, each scored by standards in which it had no say."""
@@ -313,7 +318,10 @@ class GaussianDetector(Detector):
         if self.ready is not None:
             return self.ready
         naming = [part.naming for part in self.parts if part.naming is not None]
-        return Discriminant.of(naming) if naming else Discriminant.of([part.sums[0] for part in self.parts])
+        if naming:
+            return Discriminant.of(naming)
+        sums = [part.sums[0] for part in self.parts]
+        return Discriminant.of(balanced(sums) if self.within == "classes" else sums)
 
     @cached_property
     def _random(self) -> Tensor | None:
@@ -373,6 +381,7 @@ class GaussianDetector(Detector):
             ready=Discriminant(*named) if named else None,
             distance=context.gaussian.distance,
             deviation=context.gaussian.deviation,
+            within=context.gaussian.within,
         )
 
 
