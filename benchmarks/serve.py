@@ -195,10 +195,10 @@ def long(given: Path | None, minutes: float, bad: float, every: float, log: Path
         for thread in threads:
             thread.start()
         began = time.monotonic()
-        while any(thread.is_alive() for thread in threads):
+        while time.monotonic() < end:
             spent = (time.monotonic() - began) / 60
             print(f"{spent:5.1f} min  {memory(running.process.pid):7.1f} MiB  {dict(counts)}", flush=True)
-            threads[0].join(min(30.0, max(5.0, 6 * minutes)))
+            time.sleep(max(0.0, min(30.0, max(5.0, 6 * minutes), end - time.monotonic())))
         for thread in threads:
             thread.join()
         taught = Counter(json.loads(line)[0] for line in said(teacher).splitlines())
