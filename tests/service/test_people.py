@@ -160,6 +160,13 @@ def test_what_is_no_json_object_is_told_how_to_be_sent(fed):
         assert body["field"] == "body"
 
 
+def test_a_return_to_the_only_version_can_be_taken_back(client):
+    done = client.post("/versions/1/rollback").json()["change"]
+    assert (done["version"], done["before"]) == (1, 1)
+    assert client.post(f"/changes/{done['id']}/undo").status_code == 200
+    assert client.get("/versions").json()[0]["current"]
+
+
 def test_groups_are_split_and_merged(fed):
     group = group_of(fed)
     chosen = [each["number"] for each in group["images"][:2]]

@@ -83,11 +83,15 @@ def changes_of(log: Iterable[Placed], version: int) -> list[Change]:
 
 
 def _versions_before(lines: Sequence[Placed]) -> dict[int, int]:
-    """Tell which version was in use before each change of the model."""
+    """Tell which version was in use before each change of the model.
+
+    Before the first it was the one that the change was made from; a return to a version made none.
+    """
     found, current = {}, None
     for place, line in lines:
         if events.changes_model(line):
-            found[place] = line["version"] - 1 if current is None else current
+            first = line["version"] - events.makes_version(line)
+            found[place] = first if current is None else current
             current = line["version"]
     return found
 
