@@ -272,6 +272,22 @@ def test_the_page_says_by_which_rule_the_learner_decides(trained_by, method, rul
     assert ("most like" in words) == isinstance(method, Penalty)
 
 
+def test_the_page_says_what_the_network_is_and_what_held_out_samples_were_for(trained_by):
+    learner = trained_by(Gaussian(), AcceptShare(0.9))
+    assert "to choose the best state: that of step" in trained.training(learner).blocks[0]
+    training = replace(learner.settings.training, keep="last")
+    for backbone, frozen, said in (
+        ("timm/resnet18", True, "The network, “timm/resnet18”, left as it is, and a layer behind it ("),
+        ("timm/resnet18", False, "“timm/resnet18”, most of it trained too, and a layer"),
+        ("own", False, "The network, a module of the user's own, most of it"),
+    ):
+        network = replace(learner.settings.network, backbone=backbone, frozen=frozen)
+        settings = replace(learner.settings, network=network, training=training)
+        words = trained.training(replace(learner, settings=settings)).blocks[0]
+        assert said in words
+        assert "held out to set the thresholds; the last weights count, with" in words
+
+
 def test_exclusivity_is_shown_over_the_taught_classes_and_later_ones_are_counted(trained_by):
     learner = trained_by(Gaussian(), AcceptShare(0.9))
     later = learner.accommodate(blobs(["new"], first=3).inputs, "new")

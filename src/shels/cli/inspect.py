@@ -67,7 +67,7 @@ def _show(result: dict[str, Any]) -> None:
     }
     costs = [row["bytes"] for row in result["classes"] if row["bytes"]]
     if costs:
-        lines["a class costs"] = f"{max(costs) / 1e6:.1f} MB, whatever the number of its images"
+        lines["each class"] = f"{max(costs) / 1e6:.1f} MB, whatever the number of its images"
     if result["images_in_model"]:
         lines["holds"] = f"{result['images_in_model']} of the training images, to learn from again"
     if result["waiting_images"]:

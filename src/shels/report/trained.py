@@ -16,6 +16,7 @@ from shels.experiments.methods import METHODS
 from shels.learner.learner import Learner
 from shels.learner.pairing import score_name
 from shels.learning.registry import LEARNERS, method_of
+from shels.model.backbone import OWN as OWN_MODULE
 from shels.model.networks import automatic
 from shels.report import charts
 from shels.report.evaluation import Evaluation
@@ -25,11 +26,9 @@ from shels.report.words import flat, prose
 
 def training(learner: Learner) -> Section:
     """Say what the network is, how its training went, and by what it decides."""
-    network = learner.settings.network
-    name = automatic(learner.preparation.shape) if network.architecture == "auto" else network.architecture
     words = prose(
         "network",
-        name="a chain of the user's own" if name == "own" else f"“{name}”",
+        name=_name(learner),
         parameters=sum(value.numel() for value in learner.network.parameters()),
         learner=learner,
         later=sum(name not in learner.taught for name in learner.classes),
@@ -39,6 +38,18 @@ def training(learner: Learner) -> Section:
     rule = learner.settings.rule
     how = rule_of(rule).words(rule, learner.detector.thresholds_are_of)
     return Section("What was trained", [words, f"{_decision(learner)} {how}"])
+
+
+def _name(learner: Learner) -> str:
+    """Name the network: its backbone, or its architecture."""
+    network = learner.settings.network
+    if network.backbone is not None:
+        own = "a module of the user's own" if network.backbone == OWN_MODULE else f"“{network.backbone}”"
+        return (
+            f"{own}, {'left as it is' if network.frozen else 'most of it trained too'}, and a layer behind it"
+        )
+    name = automatic(learner.preparation.shape) if network.architecture == "auto" else network.architecture
+    return "a chain of the user's own" if name == "own" else f"“{name}”"
 
 
 def inside(shown: Evaluation) -> list[Section]:
