@@ -107,7 +107,7 @@ def milliseconds(answered: list[Answered], share: float) -> float:
     return 1000 * float(np.quantile([each.seconds for each in answered], share)) if answered else float("nan")
 
 
-def short(given: Path | None, seconds: float, rounds: int, log: Path) -> None:
+def short(given: Path | None, seconds: float, rounds: int, share: float, log: Path) -> None:
     """Measure throughput and latency, alone and while classes are learned."""
     known, novel = digits()
     with served(given, log) as running:
@@ -123,7 +123,7 @@ def short(given: Path | None, seconds: float, rounds: int, log: Path) -> None:
         forms = running.written("form", [known[start : start + 64] for start in range(0, 256, 64)], "form")
         load("/judge, 64 as PNG files, 3 connections", forms, 64, seconds, 3)
         full = load("/judge, 1 as .npy, 8 connections", singles, 1, seconds, 8)
-        learning(load, singles, novel, max(seconds, EVERY), rounds, 0.5 * len(full) / seconds)
+        learning(load, singles, novel, max(seconds, EVERY), rounds, share * len(full) / seconds)
 
 
 def learning(load: Load, paths: list[str], novel: Array, seconds: float, rounds: int, rate: float) -> None:
@@ -136,7 +136,7 @@ def learning(load: Load, paths: list[str], novel: Array, seconds: float, rounds:
     said(script("teaching", running.port, 1, 0, EVERY, MOST, *bodies))  # the first takes longer; shown apart
     for number in range(rounds):
         running.at_rest()  # what was taken back is grouped anew
-        quiet += load("/judge, 1, at half load", paths, 1, seconds, 8, rate)
+        quiet += load("/judge, 1, at a share of that rate", paths, 1, seconds, 8, rate)
         first = 1 + 0.6 * seconds * number / rounds  # at other moments of each round
         teacher = script("teaching", running.port, seconds, first, EVERY, MOST, *bodies)
         busy += load("  while a class is learned every 10 s", paths, 1, seconds, 8, rate)
@@ -213,6 +213,7 @@ def main() -> None:
     parser.add_argument("--home", type=Path, help="a home to copy and serve; without one, digits are trained")
     parser.add_argument("--seconds", type=float, default=10, help="length of each measurement")
     parser.add_argument("--rounds", type=int, default=4, help="of latency, with and without learning")
+    parser.add_argument("--share", type=float, default=0.5, help="of the full rate, for that")
     parser.add_argument("--minutes", type=float, help="instead, everything at once for so long")
     parser.add_argument("--bad", type=float, default=0.1, help="share of bad requests in that")
     parser.add_argument("--every", type=float, default=EVERY, help="seconds between classes learned in that")
@@ -220,7 +221,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, suppress(KeyboardInterrupt):
         log = Path(folder) / "log"
         if asked.minutes is None:
-            short(asked.home, asked.seconds, asked.rounds, log)
+            short(asked.home, asked.seconds, asked.rounds, asked.share, log)
         else:
             long(asked.home, asked.minutes, asked.bad, asked.every, log)
         lines = log.read_text().splitlines()[1:]
