@@ -75,7 +75,8 @@ def best_in_short(found: Sequence[Study]) -> Table:
                 theirs = better_published(study.name, key)
                 cells += [figure(key, ours.mean), NOTHING if theirs is None else figure(key, theirs)]
             rows.append([study.short.replace(", at best", ""), *cells, len(beside[0][0].results)])
-    headings = (text for key in MEASURES for text in (measure(key).heading, "published"))
+    measures = [measure(key) for key in MEASURES]
+    headings = (text for each in measures for text in (each.heading + ", %" * each.percent, "published"))
     return Table(("Data", *headings, "Trials"), rows)
 
 
