@@ -8,7 +8,9 @@ from shels.data.sources import load_named, named_set
 from shels.data.splits import AUTHORS_ORDERS
 from shels.errors import SettingsError
 from shels.experiments.catalogue import CATALOGUE, FAMILIES, find_experiments
-from shels.experiments.methods import METHODS
+from shels.experiments.methods import METHODS, find_methods
+from shels.learning.registry import method_of
+from shels.model.networks import build
 
 SHELS = METHODS["shels"]
 WITHIN = ["within/mnist", "within/fmnist", "within/svhn", "within/cifar10", "within/gtsrb"]
@@ -188,6 +190,26 @@ def test_learning_goes_on_from_the_first_classes_with_some_of_the_others(name):
     if name != "gtsrb":
         first = experiment.trials(LEARNING[0], 10)
         assert [(*t.known, *t.novel) for t in first] == [order[: known + new] for order in AUTHORS_ORDERS]
+
+
+def test_what_learns_in_an_experiment_takes_the_network_that_it_is_given():
+    """No way to learn refuses an experiment's layers, which would cost its training first."""
+    asked = {
+        (trial.settings.network, trial.settings.accommodation)
+        for each in CATALOGUE.values()
+        for name in each.methods
+        for method in find_methods([name])
+        if method.task == each.task != "detection"
+        for trial in each.trials(method, 1)
+    }
+    assert len(asked) > 50
+    bodies = {}
+    for settings, way in asked:
+        side = settings.image_size or 8
+        if settings not in bodies and settings.architecture != "auto":
+            bodies[settings] = build(settings, (3, side, side), classes=2, seed=0)
+        if settings in bodies:
+            method_of(way).require_layers(bodies[settings])
 
 
 def test_a_method_of_another_task_is_refused():

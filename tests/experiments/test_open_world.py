@@ -309,12 +309,15 @@ def test_frames_of_one_sign_are_held_out_together_when_an_oracle_gives_them(monk
     assert all(groups is not None for groups in seen)
 
 
-@pytest.mark.parametrize("name", ["open-world/mnist", "open-world/mnist@mixed"])
+@pytest.mark.parametrize(
+    "name", ["open-world/mnist", "open-world/mnist@best", "open-world/mnist@mixed", "open-world/mnist@mixed@best"]
+)
 def test_the_mixed_protocol_brings_two_classes_at_once_and_the_papers_one(name):
     trial = CATALOGUE[name].trials(METHODS["gaussian-agent"], 1)[0]
     labels = torch.arange(10).repeat_interleave(60)
     test = Samples(torch.zeros(600, 1, 4, 4), labels, tuple(range(10)))
     course = replace(Course.of(trial), batch_size=50)
+    assert course.mixed == ("mixed" in name)
     stream = list(course.stream(trial, test))
     assert len(stream) == course.batches(3) == 15
     met, at_once = set(trial.known), []

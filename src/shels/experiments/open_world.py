@@ -29,7 +29,7 @@ from shels.learner.learner import Learner, assembled
 from shels.training import Fit, TrainingRequest
 
 MIXED = "@mixed"
-"""How an experiment's name ends where new classes come two at once, among known ones."""
+"""In an experiment's name, where new classes come two at once, among known ones."""
 _BATCH_SIZES = {"digits": 100}
 _BATCH_SIZE = 500
 
@@ -44,7 +44,7 @@ class Course:
     @staticmethod
     def of(trial: Trial) -> Course:
         """Return what a trial's experiment shows."""
-        return Course(trial.experiment.endswith(MIXED), _BATCH_SIZES.get(trial.known_data, _BATCH_SIZE))
+        return Course(MIXED in trial.experiment, _BATCH_SIZES.get(trial.known_data, _BATCH_SIZE))
 
     def batches(self, novel: int) -> int:
         """Count the batches of a stream with so many novel classes."""

@@ -36,12 +36,18 @@ class Beside:
         return self.study.name, self.group.method, self.measure
 
 
-def beside_published(studies: Sequence[Study]) -> list[Beside]:
-    """Give all figures that the paper has too, of trials with the catalogue's settings."""
+_LENGTH = "training.epochs"
+
+
+def beside_published(studies: Sequence[Study], *, shortened: bool = False) -> list[Beside]:
+    """Give all figures that the paper has too, of trials with the catalogue's settings.
+
+    shortened: those of a training of another length too, which no count of what reproduces has.
+    """
     return [
         Beside(study, group, *each)
         for study, group in every_group(studies)
-        if not group.departures()
+        if group.departures().keys() <= ({_LENGTH} if shortened else set())
         for each in group.comparisons()
         if each[0] in group.measures
     ]
@@ -65,11 +71,18 @@ def table_beside(found: Sequence[Beside]) -> Table | None:
 
 
 def _row(each: Beside, *, first: bool) -> list[Cell]:
-    who: list[Cell] = [each.group.title, str(len(each.group.results))] if first else ["", ""]
+    who: list[Cell] = [_method(each.group), str(len(each.group.results))] if first else ["", ""]
     figures = (spread(each.measure, each.ours), spread(each.measure, each.theirs))
     difference = figure(each.measure, each.ours.mean - each.theirs.mean, sign=True)
     answer = Mark("yes") if each.inside else Mark("no", "best")  # bold
     return [each.study.short, *who, measure(each.measure).heading, *figures, difference, answer]
+
+
+def _method(group: Group) -> str:
+    """Name a method, and the length of its training where it is not the paper's."""
+    if length := group.departures().get(_LENGTH):
+        return prose("other_length", method=group.title, ours=length[0], theirs=length[1])
+    return group.title
 
 
 def table_alone(studies: Sequence[Study]) -> Table | None:

@@ -65,7 +65,7 @@ def make_pages(results: Sequence[TrialResult], remarks: Remarks, readme: str, *,
     if drawn:
         figures = [figure for part in made.values() for figure in part.figures]
         files |= {f"docs/{_IMAGES}/{figure.name}.png": _small(figure.png()) for figure in figures}
-    return Pages(files, _problems(made, beside_published(shown(found)), remarks))
+    return Pages(files, _problems(made, beside_published(shown(found), shortened=True), remarks))
 
 
 def write_pages(results: Sequence[TrialResult], directory: Path, root: Path) -> tuple[list[Path], list[str]]:

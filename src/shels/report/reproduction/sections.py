@@ -60,7 +60,8 @@ def parts(found: Sequence[Study], remarks: Remarks) -> dict[str, Part]:
 
 
 def _detection(members: Sequence[Study], remarks: Remarks) -> Part:
-    beside, alone, tests = beside_published(members), table_alone(members), tables.statistics(members)
+    beside = beside_published(members, shortened=True)
+    alone, tests = table_alone(members), tables.statistics(members)
     return Part(
         remarks.notes.get(members[0].family, ()),
         [alone] if alone else [],
