@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shels.config import AcceptShare
 from shels.errors import DataError, MissingDataError
 from shels.experiments.catalogue import CATALOGUE
 from shels.experiments.estimate import TABLE, Kind
@@ -160,9 +161,31 @@ def test_figures_of_one_sentence_are_named_together_and_the_first_sentence_count
     assert (each.places, each.sentence) == ("FMNIST, SHELS: known, AUROC", "First.")
 
 
-def test_results_with_other_settings_than_the_papers_are_not_set_beside_it():
+def other_trials(**settings):
     trials = CATALOGUE["within/fmnist"].trials(METHODS["shels"], 2, epochs=1)
-    assert beside_published(studies([result(trial, {}, {}) for trial in trials])) == []
+    changed = [replace(each, settings=replace(each.settings, **settings)) for each in trials]
+    return [result(trial, {}, dict.fromkeys(MEASURES, 0.5)) for trial in changed]
+
+
+def test_results_of_another_length_than_the_papers_stand_beside_it_by_that_name_and_in_no_count():
+    found = studies(other_trials())
+    assert beside_published(found) == []
+    beside = beside_published(found, shortened=True)
+    assert len(beside) == len(MEASURES)
+    assert table_beside(beside).rows[0][1] == "SHELS, 1 of 20 epochs"
+    remarks = Remarks([Difference("within/fmnist", "Too short.")])
+    made = make_pages(other_trials(), remarks, README, drawn=False)
+    page = made.files["docs/reproduction.md"]
+    assert made.problems == []
+    assert "SHELS, 1 of 20 epochs" in page
+    assert "Too short." in page
+    assert "of ours lie within" not in page
+    assert "epochs" not in made.files["README.md"]
+
+
+def test_results_with_other_settings_than_the_papers_are_not_set_beside_it():
+    other = studies(other_trials(rule=AcceptShare(0.5)))
+    assert beside_published(other, shortened=True) == []
 
 
 def test_a_family_without_records_says_so(pages):

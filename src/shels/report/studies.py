@@ -27,6 +27,9 @@ EXCLUSIVITY = "exclusivity"
 BASELINE = "scaled-cosine"
 """The method that the paper compares its own with; here it may have nothing but published figures."""
 
+LENGTH = "training.epochs"
+"""The setting that shortens an experiment."""
+
 FAMILIES = {
     "within": ("Within data sets", "within data sets"),
     "across": ("Across data sets", "across data sets"),
@@ -121,6 +124,12 @@ class Group:
         if ours[_WEIGHTS] == NOTHING and ours["network.architecture"] == "vgg16":
             pairs[_WEIGHTS] = (NOTHING, "pretrained on ImageNet")
         return pairs
+
+    @property
+    def other_length(self) -> str:
+        """What the length of its training is where it is not the paper's; else nothing."""
+        length = self.departures().get(LENGTH)
+        return f"{length[0]} of {length[1]} epochs" if length else ""
 
     def details(self, name: str) -> list[Any]:
         """Give a detail of each trial that has it."""

@@ -103,7 +103,8 @@ def _bar_panel(axes: Axes, study: Study, series: Sequence[Series]) -> None:
     axes.set(ylim=(0, 1.12), yticks=np.arange(0, 1.01, 0.2), xlim=(-0.5, len(MEASURES) - 0.35))
     axes.grid(axis="y")
     axes.tick_params(axis="x", length=0)
-    axes.set_title(label(study.short, 40), color=INK)
+    lengths = dict.fromkeys(each.other_length for each in study.groups)
+    axes.set_title(label(", ".join(filter(None, (study.short, *lengths))), 52), color=INK)
 
 
 def _bar(axes: Axes, at: float, width: float, found: Summary | Published, series: Series) -> None:

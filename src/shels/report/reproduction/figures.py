@@ -10,7 +10,7 @@ from shels.experiments.published import AS_PUBLISHED, Published
 from shels.experiments.statistics import Summary
 from shels.report.page import Cell, Mark, Table
 from shels.report.reproduction.remarks import Difference
-from shels.report.studies import Group, Study, every_group
+from shels.report.studies import LENGTH, Group, Study, every_group
 from shels.report.tables import significance
 from shels.report.words import figure, measure, prose, spread
 
@@ -36,9 +36,6 @@ class Beside:
         return self.study.name, self.group.method, self.measure
 
 
-_LENGTH = "training.epochs"
-
-
 def beside_published(studies: Sequence[Study], *, shortened: bool = False) -> list[Beside]:
     """Give all figures that the paper has too, of trials with the catalogue's settings.
 
@@ -47,7 +44,7 @@ def beside_published(studies: Sequence[Study], *, shortened: bool = False) -> li
     return [
         Beside(study, group, *each)
         for study, group in every_group(studies)
-        if group.departures().keys() <= ({_LENGTH} if shortened else set())
+        if group.departures().keys() <= ({LENGTH} if shortened else set())
         for each in group.comparisons()
         if each[0] in group.measures
     ]
@@ -71,18 +68,12 @@ def table_beside(found: Sequence[Beside]) -> Table | None:
 
 
 def _row(each: Beside, *, first: bool) -> list[Cell]:
-    who: list[Cell] = [_method(each.group), str(len(each.group.results))] if first else ["", ""]
+    method = ", ".join(filter(None, (each.group.title, each.group.other_length)))
+    who: list[Cell] = [method, str(len(each.group.results))] if first else ["", ""]
     figures = (spread(each.measure, each.ours), spread(each.measure, each.theirs))
     difference = figure(each.measure, each.ours.mean - each.theirs.mean, sign=True)
     answer = Mark("yes") if each.inside else Mark("no", "best")  # bold
     return [each.study.short, *who, measure(each.measure).heading, *figures, difference, answer]
-
-
-def _method(group: Group) -> str:
-    """Name a method, and the length of its training where it is not the paper's."""
-    if length := group.departures().get(_LENGTH):
-        return prose("other_length", method=group.title, ours=length[0], theirs=length[1])
-    return group.title
 
 
 def table_alone(studies: Sequence[Study]) -> Table | None:
