@@ -310,7 +310,8 @@ def test_frames_of_one_sign_are_held_out_together_when_an_oracle_gives_them(monk
 
 
 @pytest.mark.parametrize(
-    "name", ["open-world/mnist", "open-world/mnist@best", "open-world/mnist@mixed", "open-world/mnist@mixed@best"]
+    "name",
+    ["open-world/mnist", "open-world/mnist@best", "open-world/mnist@mixed", "open-world/mnist@mixed@best"],
 )
 def test_the_mixed_protocol_brings_two_classes_at_once_and_the_papers_one(name):
     trial = CATALOGUE[name].trials(METHODS["gaussian-agent"], 1)[0]

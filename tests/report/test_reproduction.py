@@ -180,6 +180,8 @@ def test_results_of_another_length_than_the_papers_stand_beside_it_by_that_name_
     assert "SHELS, 1 of 20 epochs" in page
     assert "Too short." in page
     assert "of ours lie within" not in page
+    assert "**Not counted**" in page
+    assert "FMNIST (1 of 20 epochs). There 0 of 4 means of SHELS lie within." in page
     assert "epochs" not in made.files["README.md"]
 
 

@@ -138,7 +138,11 @@ def _answer(found: Sequence[Study]) -> tuple[str, list[str]]:
         for each in chosen
         if each.study.name == "exclusivity"
     }
+    every = beside_published(shown(found), shortened=True)
     points = [prose("reproduction_rival", **rival)] if any(total for _, total in rival.values()) else []
+    if other := [each for each in every if each.group.other_length and each.key[1] == "shels"]:
+        names = list(dict.fromkeys(f"{each.study.short} ({each.group.other_length})" for each in other))
+        points += [prose("reproduction_lengths", names=names, inside=_tally(other))]
     points += [prose("reproduction_exclusivity", figures=figures)] if figures else []
     return prose("reproduction_answer", **shels), points
 
