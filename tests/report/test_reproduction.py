@@ -164,7 +164,7 @@ def test_figures_of_one_sentence_are_named_together_and_the_first_sentence_count
 def other_trials(**settings):
     trials = CATALOGUE["within/fmnist"].trials(METHODS["shels"], 2, epochs=1)
     changed = [replace(each, settings=replace(each.settings, **settings)) for each in trials]
-    return [result(trial, {}, dict.fromkeys(MEASURES, 0.5)) for trial in changed]
+    return [result(trial, {}, dict.fromkeys(MEASURES, 0.1)) for trial in changed]
 
 
 def test_results_of_another_length_than_the_papers_stand_beside_it_by_that_name_and_in_no_count():

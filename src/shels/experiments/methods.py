@@ -194,7 +194,7 @@ def _agent(learner: str, title: str, agent: Callable[[str], AgentSettings] = _ow
 
 
 def _jointly(settings: Settings, data: str) -> Settings:
-    """Train as SHELS does, and judge as its agent does, or ours where it is ours; nothing is left to take in."""
+    """Train as SHELS does and judge as its agent, or ours where that learns; nothing is left to take in."""
     if isinstance(settings.accommodation, Gaussian):
         return replace(settings, rule=AcceptShare())
     return with_learner(settings, Penalty(), standard=False, data=data)
