@@ -39,6 +39,7 @@ reproduce incremental/gtsrb --trials 3
 # Figure 8 and beyond: agents without class boundaries.
 reproduce open-world/mnist open-world/mnist@mixed open-world/fmnist open-world/fmnist@mixed open-world/fmnist-all --trials 5
 reproduce open-world/gtsrb open-world/cifar10 --trials 3
+reproduce open-world/cifar10 --methods joint-bound --trials 3
 
 # What the text leaves open, or the authors' code does otherwise; the dropout of the code's CIFAR10 network with it.
 reproduce fidelity --trials 5

@@ -306,6 +306,26 @@ def test_an_effect_is_variant_less_base_on_the_same_seeds_with_its_standard_erro
     assert effect.found["known_accuracy"].mean == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("choice", "stacked", "networks"),
+    [
+        ("held-out-thresholds", (8, 8), "same networks"),
+        ("held-out-thresholds", (8, 3), "networks trained again"),
+        ("last-weights", (8, 8), "networks of its own"),
+    ],
+)
+def test_an_effect_says_whether_both_were_judged_on_the_same_networks(choice, stacked, networks):
+    names = ("within/fmnist", f"within/fmnist@{choice}")
+    results = [
+        replace(each, details=each.details | {"stacked": count, "best_epoch": 4.0})
+        for name, count in zip(names, stacked, strict=True)
+        for each in made(name)
+    ]
+    [effect] = effects_of(VARIANTS[choice], studies(results))
+    assert effect.networks == networks
+    assert effect.sentence.endswith(f"(3 trials, {networks})")
+
+
 def test_a_variant_that_is_a_method_is_compared_with_the_one_it_stands_for():
     base = made("within/fmnist", "scaled-cosine", auroc=0.7)
     varied = made("within/fmnist@softmax-twice", "scaled-cosine-authors", auroc=0.6)
@@ -324,7 +344,7 @@ def test_every_choice_is_on_the_page_with_its_effect_or_the_reason(pages):
     page = pages.files["docs/fidelity.md"]
     for variant in VARIANTS.values():
         assert f"\n### {variant.name}: {variant.label}\n" in page
-    assert "AUROC +0.020 ± 0.006 (3 trials)" in page
+    assert "AUROC +0.020 ± 0.006 (3 trials, networks of its own)" in page
     assert page.count("\n- Effect: ") >= len(VARIANTS)
 
 

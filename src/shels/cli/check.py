@@ -161,7 +161,7 @@ def _show_points(result: dict[str, Any]) -> None:
         if point["share"] in _POINTS
     ]
     if rows:
-        headings = ("--accept", "known accepted", "left-out classes rejected")
+        headings = ("asked for", "known accepted", "left-out classes rejected")
         print_table(*headings, rows=rows, numbers=headings)
 
 

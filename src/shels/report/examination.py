@@ -116,7 +116,7 @@ def _operating(found: Examination) -> list[Section]:
     name, curve = next(iter(curves(found).items()))
     points = [point for point in curve if point.share in (*_POINTS, found.share)]
     rows = [(f"{point.share:g}", point.accepted, point.rejected) for point in points]
-    columns = ("Share asked for (--accept)", "Known accepted", "Novel rejected")
+    columns = ("Share asked for", "Known accepted", "Novel rejected")
     tables = [Table(columns, rows, f"Some points, by {name}"), *_by_class(found)]
     return [Section("What more acceptance costs", [prose("operating_meant"), *drawn, *tables])]
 

@@ -5,24 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from shels.experiments.preparing import training_key
 from shels.experiments.statistics import Summary, differences, summary_of
-from shels.experiments.trials import LEARNING_MEASURES, MEASURES
+from shels.experiments.trials import LEARNING_MEASURES, MEASURES, TrialResult
 from shels.experiments.variant import Variant, base_name
 from shels.report.page import Cell, Table, rendered
 from shels.report.reproduction.remarks import Remarks
 from shels.report.studies import Group, Study
 from shels.report.words import NOTHING, count, figure, measure
 
+SAME, AGAIN, OTHER = "same networks", "networks trained again", "networks of its own"
+"""What stands behind an effect: the choice alone, a second training too, or a training that it changes."""
+
 
 @dataclass(frozen=True)
 class Effect:
-    """What a choice does to a group's measures: variant less base on the same seeds, by measure."""
+    """What a choice does to a group's measures: variant less base on the same seeds, by measure.
+
+    networks: whether both were judged on the same ones.
+    """
 
     choice: Variant
     study: Study
     group: Group
     found: Mapping[str, Summary]
+    networks: str = ""
 
     @property
     def trials(self) -> int:
@@ -35,7 +44,8 @@ class Effect:
         shown = ", ".join(
             f"{measure(key).heading} {with_error(key, each)}" for key, each in self.found.items()
         )
-        return f"{self.study.name}, {self.group.title}: {shown} ({count(self.trials, 'trial')})"
+        about = ", ".join(filter(None, (count(self.trials, "trial"), self.networks)))
+        return f"{self.study.name}, {self.group.title}: {shown} ({about})"
 
 
 def fidelity_page(found: Sequence[Study], choices: Sequence[Variant], remarks: Remarks) -> str:
@@ -67,7 +77,25 @@ def effects_of(choice: Variant, found: Sequence[Study]) -> Iterator[Effect]:
         for group in varied.groups if varied and plain else ():
             other = _like(group, choice.against or group.method, plain) if plain else None
             if varied and other and (effect := _effect(group, other)):
-                yield Effect(choice, varied, group, effect)
+                yield Effect(choice, varied, group, effect, _networks(group, other))
+
+
+def _networks(group: Group, other: Group) -> str:
+    """Say whether two groups were judged on the same networks, or on some that should be equal and are not.
+
+    A network trained beside another number of trials is rounded otherwise, and soon is another one.
+    """
+    ours, theirs = ({each.trial.seed: each for each in some.results} for some in (group, other))
+    pairs = [(ours[seed], theirs[seed]) for seed in ours.keys() & theirs.keys()]
+    if any(training_key(one.trial) != training_key(two.trial) for one, two in pairs):
+        return OTHER
+    same = all(_trained(one) == _trained(two) for one, two in pairs)
+    return SAME if same else AGAIN
+
+
+def _trained(result: TrialResult) -> tuple[Any, ...]:
+    details = result.details
+    return details.get("stacked"), details.get("best_epoch"), result.metrics.get("exclusivity")
 
 
 def with_error(key: str, found: Summary) -> str:
@@ -107,7 +135,8 @@ def _table(effects: Sequence[Effect], keys: Sequence[str]) -> Table:
     rows: list[list[Cell]] = []
     for each in effects:
         cells = [with_error(key, each.found[key]) if key in each.found else NOTHING for key in keys]
-        rows.append([each.choice.label, base_name(each.study.name), each.group.title, *cells, each.trials])
+        about: list[Cell] = [each.choice.label, base_name(each.study.name), each.group.title]
+        rows.append([*about, *cells, each.trials, each.networks])
     learning = bool(effects) and effects[0].study.learning
     headings = (measure(key).heading_in(learning=learning) for key in keys)
-    return Table(("Choice", "On", "Method", *headings, "Trials"), rows, left=3, merged=True)
+    return Table(("Choice", "On", "Method", *headings, "Trials", "Judged on"), rows, left=3, merged=True)

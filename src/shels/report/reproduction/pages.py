@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mode
 from typing import Any
 
 from PIL import Image
@@ -157,9 +158,9 @@ def _tally(some: Sequence[Beside]) -> tuple[int, int]:
 
 
 def _few(found: Sequence[Study]) -> list[str]:
-    """Name the experiments of detection with fewer trials than the paper's."""
+    """Name the experiments with fewer trials than the paper's, and how many most of their groups have."""
     short = {
-        f"`{study.name}`": min(len(group.results) for group in study.groups)
+        f"`{study.name}`": mode(len(group.results) for group in study.groups)
         for study, group in every_group(found)
         if group.short_of_trials
     }
