@@ -15,7 +15,7 @@ from shels.config import to_dict
 from shels.detection.exclusivity import mean_exclusivity
 from shels.detection.measures import MEASURES as EVERY_MEASURE
 from shels.errors import DataError
-from shels.experiments.catalogue import CATALOGUE
+from shels.experiments.catalogue import AT_BEST, CATALOGUE
 from shels.experiments.catalogue import FAMILIES as EXPERIMENTS
 from shels.experiments.methods import FAMILIES as METHOD_FAMILIES
 from shels.experiments.methods import METHODS
@@ -168,7 +168,8 @@ class Study:
     @property
     def short(self) -> str:
         """The title's beginning, enough beside others of its family."""
-        start, variant = self.title.partition(":")[0], self.name.partition("@")[2]
+        start = self.title.partition(":")[0]
+        variant = self.name.removesuffix(AT_BEST).partition("@")[2]
         several = self.family == "open-world" or "-all" in self.name  # of one data set
         if several and (entry := CATALOGUE.get(self.name)):
             numbers = f" {entry.known_count} + {entry.novel_count}".replace(" ", "\N{NO-BREAK SPACE}")
