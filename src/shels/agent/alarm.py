@@ -70,7 +70,7 @@ def most_by_chance(size: int, false_alarms: int, judged: int, probability: float
     By the same reckoning as `alarm_count`, and for samples drawn as there.
 
     >>> most_by_chance(500, 50, 1000)
-    45
+    46
     """
     _check_counts(size, false_alarms, judged)
     chance = _chance_of_at_least(size, false_alarms + 0.5, judged - false_alarms + 0.5)
