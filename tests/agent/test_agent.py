@@ -15,10 +15,19 @@ from shels.agent.agent import OpenWorldAgent, Request, Supply, batch_key
 from shels.agent.alarm import PresetShare, alarm_count
 from shels.agent.events import Event
 from shels.agent.home import Home
-from shels.agent.observation import AgentSettings, ProposalSettings, false_alarms, observe, observed
+from shels.agent.observation import (
+    AgentSettings,
+    Proposal,
+    ProposalSettings,
+    false_alarms,
+    observe,
+    observed,
+    propose,
+)
 from shels.agent.opened_stream import StreamSpec, open_stream
 from shels.agent.oracle import Oracle, Truths
 from shels.config import AcceptShare, MeanMinusSd, Penalty
+from shels.data.samples import fingerprints
 from shels.data.streams import StreamBatch, paper_stream
 from shels.errors import DataError, ModelFileError
 from shels.training import Progress
@@ -132,6 +141,29 @@ def test_the_alarm_rule_of_the_settings_counts(learner, data):
     strict = AgentSettings(alarm=PresetShare(0.75))
     assert kinds(OpenWorldAgent(learner, settings=strict).observe(StreamBatch("h", half))) == ["observed"]
     assert kinds(OpenWorldAgent(learner).observe(StreamBatch("h", half))) == LEARNED
+
+
+def test_where_all_that_waits_is_no_class_the_batch_itself_may_be_one(learner, data, monkeypatch):
+    """A class that lies among the known ones comes after images that stay undecided."""
+    seen = []
+
+    def among_known(*args, size=None, **options):
+        seen.append((len(args[1]), size))
+        if size is None:
+            return Proposal(torch.full((len(args[1]),), -1), ())
+        return propose(*args, size=size, **options)
+
+    monkeypatch.setattr("shels.agent.agent.propose", among_known)
+    agent = OpenWorldAgent(learner)
+    eight, six = (of(data.test, name)[learner.judge(of(data.test, name)).novel] for name in (8, 6))
+    assert "undecided" in kinds(agent.observe(StreamBatch("first", eight[:8])))
+    events = list(agent.observe(StreamBatch("second", six)))
+    assert kinds(events) == LEARNED
+    assert seen == [(8, None), (8, 8), (8 + len(six), None), (len(six), len(six))]
+    kept = agent.model.buffers.of_class("novel-1")
+    assert len(kept) > 0.9 * len(six)
+    assert set(fingerprints(kept)) <= set(fingerprints(six))
+    assert not len(agent.model.buffers.waiting())
 
 
 def test_too_few_alike_to_decide_are_kept_for_the_next_batch(learner, data, home):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shels.agent.alarm import FalseAlarmRate, PresetShare, alarm_count, expected_share
+from shels.agent.alarm import FalseAlarmRate, PresetShare, alarm_count, expected_share, most_by_chance
 from shels.errors import DataError, SettingsError
 
 RULE = FalseAlarmRate(probability=0.001, least_effect=0.05)
@@ -208,3 +208,16 @@ def test_rules_are_frozen_plain_values_with_a_kind():
 def test_a_rule_that_is_none_is_an_error_and_not_a_default():
     with pytest.raises(SettingsError, match="an alarm rule must be PresetShare"):
         alarm_count("often", 100, 5, 100)
+
+
+@pytest.mark.parametrize(("false_alarms", "judged"), [(0, 50), (6, 120), (53, 1000), (8000, 8400)])
+@pytest.mark.parametrize("size", [1, 16, 500])
+def test_the_most_by_chance_is_what_scipys_distribution_exceeds_just_so_rarely(false_alarms, judged, size):
+    most = most_by_chance(size, false_alarms, judged, probability=0.01)
+    novel = stats.betabinom(size, false_alarms + 0.5, judged - false_alarms + 0.5)
+    assert novel.sf(most) <= 0.01 < novel.sf(most - 1)
+
+
+def test_the_most_by_chance_of_no_sample_judged_is_everything():
+    assert most_by_chance(20, 0, 0) == 20
+    assert most_by_chance(20, 3, 3, probability=1e-9) == 20

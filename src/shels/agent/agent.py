@@ -142,7 +142,7 @@ class OpenWorldAgent:
             self.model.buffers.wait(key, batch.inputs[seen.novel], features, self.learner.network)
             limits = {name: seen.facts[name] for name in ("share", "threshold")}
             yield journal.record(events.ALARM, limits)
-            plan = journal.decide(self._plan(batch))
+            plan = journal.decide(self._plan(batch, int(seen.novel.sum())))
         else:
             plan = journal.note.plan
             yield from journal.given(events.OBSERVED, events.ALARM)
@@ -150,22 +150,25 @@ class OpenWorldAgent:
         yield journal.record(events.RESUMED, {"classes": list(self.learner.classes)}, done=True)
         journal.close()
 
-    def _plan(self, batch: StreamBatch) -> Plan:
-        """Work out what is new in all images that wait: some may have been learned meanwhile."""
+    def _plan(self, batch: StreamBatch, novel: int) -> Plan:
+        """Work out what is new in all images that wait, some learned meanwhile, or else in the batch's own."""
         waiting, features = self.model.buffers.waiting(), self.model.buffers.waiting_features(self.learner)
         rows = self.learner.judge_features(features).novel.cpu().nonzero()[:, 0]
         seed = runtime.derived_seed(self.seed, "propose", batch.name)
-        images, theirs = waiting[rows], rows_of(features, rows)
-        proposal = propose(self.learner, images, self.settings.proposals, seed, theirs)
+        about, images = (self.settings.proposals, seed), len(rows)
+        proposal = propose(self.learner, waiting[rows], *about, rows_of(features, rows))
         if proposal.drift is not None:
-            return Plan(len(rows), drift=proposal.drift.reason)
+            return Plan(images, drift=proposal.drift.reason)
+        if not proposal.purity:
+            rows, size = rows[rows >= len(waiting) - novel], len(batch.inputs)
+            proposal = propose(self.learner, waiting[rows], *about, rows_of(features, rows), size=size)
         first = self.model.reserve(len(proposal.purity))
         groups = []
         for place, purity in enumerate(proposal.purity):
             own = rows[proposal.groups == place]
             request = f"{batch.name}:{_digest(waiting[own])}"
             groups.append(ProposedClass(request, f"novel-{first + place}", purity, tuple(own.tolist())))
-        return Plan(len(rows), groups=tuple(groups))
+        return Plan(images, groups=tuple(groups))
 
     def _carry_out(self, plan: Plan, journal: Journal, learn: _Learn) -> Happening:
         """Give the events of what was decided; images go when it is clear what they are."""

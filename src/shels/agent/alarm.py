@@ -64,6 +64,19 @@ def alarm_count(rule: AlarmRule, size: int, false_alarms: int, judged: int) -> i
     return size + 1
 
 
+def most_by_chance(size: int, false_alarms: int, judged: int, probability: float = 0.001) -> int:
+    """Return the number of novel verdicts that a batch of known classes exceeds only with this probability.
+
+    By the same reckoning as `alarm_count`, and for samples drawn as there.
+
+    >>> most_by_chance(500, 50, 1000)
+    46
+    """
+    _check_counts(size, false_alarms, judged)
+    chance = _chance_of_at_least(size, false_alarms + 0.5, judged - false_alarms + 0.5)
+    return next((count - 1 for count in range(1, size + 1) if chance[count] <= probability), size)
+
+
 def expected_share(false_alarms: int, judged: int) -> float:
     """Return the share of a batch of known classes that is expected to be called novel."""
     return (false_alarms + 0.5) / (judged + 1)
