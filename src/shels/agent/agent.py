@@ -151,7 +151,7 @@ class OpenWorldAgent:
         journal.close()
 
     def _plan(self, batch: StreamBatch, novel: int) -> Plan:
-        """Work out what is new in all images that wait, some learned meanwhile, or else in the batch's own."""
+        """Work out what is new in all images that wait, and not learned since, or else in the batch's own."""
         waiting, features = self.model.buffers.waiting(), self.model.buffers.waiting_features(self.learner)
         rows = self.learner.judge_features(features).novel.cpu().nonzero()[:, 0]
         seed = runtime.derived_seed(self.seed, "propose", batch.name)
