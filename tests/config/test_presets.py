@@ -3,7 +3,7 @@ import pytest
 from shels.config import AcceptShare, Adam, AgsCl, Ewc, MeanMinusSd, Penalty, Settings, Sgd, Slda
 from shels.config.presets import NAMES, preset, with_learner
 from shels.errors import SettingsError
-from shels.model.networks import ARCHITECTURES
+from shels.model.architectures import ARCHITECTURES
 
 # From the paper's appendix, copied by hand: "Architecture details" (which linear layers),
 # "Input image size in pixels for each dataset" and "Hyperparameters" (epochs).

@@ -33,8 +33,9 @@ from shels.learning.protocol import NewClass, relabelled, take_in, under
 from shels.learning.registry import method_of
 from shels.learning.replay_buffer import as_memory, buffered_samples, extended, in_form_of, joined, quotas
 from shels.model.activations import weight_layers
+from shels.model.architectures import ARCHITECTURES
 from shels.model.growth import fresh
-from shels.model.networks import ARCHITECTURES, build, from_chain, initialise
+from shels.model.networks import build, from_chain, initialise
 from shels.runtime import finished, generator
 from shels.training.data import Batch, Rows, TrialData, TrialTraining
 from shels.training.loop import fit, fit_trials, fitting

@@ -6,9 +6,10 @@ from torch import nn
 
 from shels.config import NetworkSettings
 from shels.errors import ArchitectureError, SettingsError
+from shels.model.architectures import ARCHITECTURES, automatic
 from shels.model.chains import Shared, describe, rebuild
 from shels.model.head import CosineHead, LinearHead
-from shels.model.networks import ARCHITECTURES, attach_head, automatic, build, from_chain
+from shels.model.networks import attach_head, build, from_chain
 from shels.model.normalisation import BatchNorm2d
 
 

@@ -7,8 +7,9 @@ from torch import nn
 
 from shels.config import NetworkSettings
 from shels.errors import ModelFileError
-from shels.model import networks
-from shels.model.networks import ARCHITECTURES, build, load_vgg16
+from shels.model import architectures
+from shels.model.architectures import ARCHITECTURES
+from shels.model.networks import build, load_vgg16
 
 # Where torchvision's vgg16 keeps its layers; the first number of each pair is the chain's own place.
 FEATURES = [(i, f"features.{i}") for i in (0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28)]
@@ -116,7 +117,7 @@ def thin_vgg16(shape):
 
 
 def test_a_built_vgg16_has_the_files_weights_and_a_fresh_head(tmp_path, monkeypatch):
-    monkeypatch.setitem(networks.ARCHITECTURES, "vgg16", thin_vgg16)
+    monkeypatch.setitem(architectures.ARCHITECTURES, "vgg16", thin_vgg16)
     with pytest.warns(UserWarning, match="VGG16 starts from random weights"):
         fresh = build(NetworkSettings("vgg16"), (3, 32, 32), 3, seed=5)
     places = {str(ours): theirs for ours, theirs in FEATURES + CLASSIFIER}

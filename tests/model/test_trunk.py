@@ -15,8 +15,9 @@ from torch import nn
 
 from shels.kernels import trial_axis
 from shels.model import trunk
+from shels.model.architectures import six_conv
 from shels.model.chains import Shared
-from shels.model.networks import MOST_SHARED, from_chain, six_conv
+from shels.model.networks import MOST_SHARED, from_chain
 
 
 def convolved(x, weight, bias):

@@ -14,8 +14,9 @@ from shels.config import Adam, NetworkSettings, TrainingSettings
 from shels.data.preparation import Preparation
 from shels.data.samples import Samples
 from shels.errors import ArchitectureError
+from shels.model.architectures import ARCHITECTURES
 from shels.model.chains import feature_count, shapes
-from shels.model.networks import ARCHITECTURES, build, from_chain
+from shels.model.networks import build, from_chain
 from shels.training import loop, memory
 from shels.training.checkpoints import Checkpoint
 from shels.training.data import TrialData, TrialTraining

@@ -21,7 +21,8 @@ from shels.learning.methods.proximal import proximal_sparsity, replay_loss
 from shels.learning.protection import protected
 from shels.model import trunk
 from shels.model.activations import weight_layers
-from shels.model.networks import build, from_chain, six_conv
+from shels.model.architectures import six_conv
+from shels.model.networks import build, from_chain
 from shels.model.normalisation import BatchNorm2d
 from shels.runtime import finished, generator
 from shels.training import checkpoints, data

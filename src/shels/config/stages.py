@@ -27,7 +27,7 @@ class NetworkSettings(Checked):
     """Which network, and what it sees."""
 
     architecture: Name = "auto"
-    """A name from `shels.model.networks.ARCHITECTURES`; "auto" chooses by the inputs."""
+    """A name from `shels.model.architectures.ARCHITECTURES`; "auto" chooses by the inputs."""
     image_size: Annotated[int, whole(4)] | None = None
     """Side of the square that images are brought to; None keeps their own size, up to 64 pixels."""
     image_fit: Literal["resize", "pad"] = "resize"

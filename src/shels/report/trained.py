@@ -16,8 +16,8 @@ from shels.experiments.methods import METHODS
 from shels.learner.learner import Learner
 from shels.learner.pairing import score_name
 from shels.learning.registry import LEARNERS, method_of
+from shels.model.architectures import automatic
 from shels.model.backbone import OWN as OWN_MODULE
-from shels.model.networks import automatic
 from shels.report import charts
 from shels.report.evaluation import Evaluation
 from shels.report.page import Section, Table
