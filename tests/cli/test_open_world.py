@@ -56,6 +56,14 @@ def files(arrays, tmp_path_factory):
         "nan": np.where(np.arange(len(sixes))[:, None, None] == 4, np.nan, sixes / 255).astype(np.float32),
     }.items():
         np.savez(folder / f"{name}.npz", x=array)
+    for name in ("others/5/a", "others/6", "others/none"):
+        (folder / name).mkdir(parents=True)
+    for row, image in enumerate(x[y == 5][:6]):
+        Image.fromarray(image).save(folder / f"others/5/a/{row}.png")
+        Image.fromarray(sixes[row]).save(folder / f"others/6/{row}.png")
+    (folder / "others.csv").write_text("path,label\nothers/5/a/0.png,five\nothers/6/0.png,six\n")
+    several = np.isin(y, (5, 6))
+    np.savez(folder / "others.npz", x=x[several], y=y[several])
     (folder / "pictures/large").mkdir(parents=True)
     (folder / "empty").mkdir()
     (folder / "text.png").write_text("no image")
@@ -111,6 +119,9 @@ def test_a_home_takes_in_another_class_from_pictures_of_several_sizes(model, fil
         (1, "nan.npz", "6", "sample 4 holds NaN"),
         (1, "text.png", "6", "not an image"),
         (1, "nowhere", "6", "no file or folder"),
+        (1, "others", "6", "others holds images of 2 classes (5, 6), where one is learned; name one folder"),
+        (1, "others.csv", "6", "2 classes (five, six), where one is learned; give those of one class alone"),
+        (1, "others.npz", "6", "others.npz holds images of 2 classes (5, 6)"),
     ],
 )
 def test_bad_images_and_names_leave_the_model_as_it_is(model, files, code, images, name, said):
@@ -130,6 +141,12 @@ def test_images_of_a_known_class_and_arrays_of_other_channels_are_warned_of(mode
     result = shels("accommodate", model, files / "rgb.npz", "--name", 6)
     assert result.exit_code == 0
     assert "holds arrays of shape (3, 8, 8)" in result.stderr
+
+
+def test_a_folder_with_one_class_folder_and_each_of_several_are_one_class(model, files):
+    five, six = files / "others/5", files / "others/6"
+    assert done("accommodate", model, five, "--name", 5)["images"] == 6
+    assert done("accommodate", model, five, six, "--name", "both")["images"] == 12
 
 
 def test_an_interrupted_accommodation_leaves_the_model_as_it_is(model, files, monkeypatch):
