@@ -66,6 +66,7 @@ def files(arrays, tmp_path_factory):
     np.savez(folder / "others.npz", x=x[several], y=y[several])
     (folder / "pictures/large").mkdir(parents=True)
     (folder / "empty").mkdir()
+    (folder / "nothing/1").mkdir(parents=True)
     (folder / "text.png").write_text("no image")
     for row, image in enumerate(sixes[:8]):
         Image.fromarray(image).save(folder / f"pictures/{row}.png")
@@ -305,11 +306,24 @@ def test_what_is_no_stream_leaves_the_model_as_it_is(model, files, tmp_path):
     for stream, said in (
         ("nowhere", "there is no stream"),
         ("empty", "holds no batch"),
+        ("nothing", "holds no batch"),
         ("text.png", "no stream"),
     ):
         assert said in fails(1, "run", model, files / stream)
     np.savez(tmp_path / "xy.npz", **{key: np.load(files / "set.npz")[f"{key}_test"] for key in "xy"})
     assert "no test part" in fails(1, "run", model, tmp_path / "xy.npz", "--protocol", "paper")
+    assert contents(model) == before
+
+
+def test_a_stream_whose_first_batch_is_none_is_not_in_the_log(model, files, tmp_path):
+    Home(model).adopt()
+    before = contents(model)
+    for batch, said in (("vectors.npz", "trained on grey images"), ("one.npz", "not a whole .npz file")):
+        folder = tmp_path / batch
+        folder.mkdir()
+        whole = (files / batch).read_bytes()
+        (folder / "1.npz").write_bytes(whole if batch == "vectors.npz" else whole[:99])
+        assert said in fails(1, "run", model, folder)
     assert contents(model) == before
 
 

@@ -121,7 +121,7 @@ def labelled_files(path: Path) -> Found:
 
 
 def labels_in(path: Path) -> list[str]:
-    """Name the classes that a folder, zip, CSV or .npz file labels its inputs with; none where there are no labels.
+    """Name the classes that a folder, zip, CSV or .npz file labels its inputs with, if it does.
 
     Of an .npz file those of the array that `read_npz_inputs` takes; of a folder those that hold an image.
     """
