@@ -79,15 +79,30 @@ def doubt(learner: Learner) -> str:
     return f"{fewest} held-out scores can mark {marked}, not {100 * share:g} %: expect more false alarms"
 
 
+def expected_false_alarms(learner: Learner) -> tuple[float, str]:
+    """Give the share of known samples that is expected to be called novel, and what it was last measured at.
+
+    That is "training", or the kind of the change that set thresholds anew since.
+    """
+    report = learner.report
+    last = report.get("last_change", {}).get("kind")  # models of before say no more than that
+    measured = report.get("acceptance_measured_at", last if last in ("rule-set", "not-novel") else "training")
+    return 1 - float(report["held_out_acceptance"]), str(measured)
+
+
 def _recalibrated(learner: Learner, change: dict[str, Any]) -> Learner:
     """Put the rule into the settings, and into the report what it comes to on held-out scores."""
     settings = replace(learner.settings, rule=learner.detector.rule)
-    measured = {"held_out_acceptance": _halves_acceptance(learner), "last_change": change}
-    return replace(learner, settings=settings, report=learner.report | measured)
+    measured = {"held_out_acceptance": _halves_acceptance(learner), "acceptance_measured_at": change["kind"]}
+    return replace(learner, settings=settings, report=learner.report | measured | {"last_change": change})
 
 
 def _halves_acceptance(learner: Learner) -> float:
-    """Share of held-out scores accepted by thresholds that were set on the other half of them."""
+    """Share of held-out scores accepted by thresholds that were set on the other half of them.
+
+    Scores are all that is left after training, where `measured_acceptance` sets the whole detector anew on
+    half of the samples. A class that borrows counts by what it borrowed, so there are more than samples.
+    """
     accepted = total = 0
     for place, scores in enumerate(learner.detector.compared):
         draws = runtime.generator(learner.seed, "halves", place)
