@@ -408,6 +408,23 @@ def test_rollback_repairs_a_damaged_pointer(model):
     assert Learner.load(model, "cpu").classes == (0, 1, 2, 3)
 
 
+def test_a_damaged_version_is_refused_with_the_way_back_to_the_newest_that_is_whole(model):
+    for old, new in ((0, "a"), (1, "b"), (2, "c")):
+        done("revise", model, "rename", old, new)
+    for version in ("0004", "0003"):  # the one in use, and the one before
+        path = next((model / "models" / version).glob("detector-*"))
+        content = path.read_bytes()
+        path.unlink()  # versions may share it
+        path.write_bytes(content[:-9])
+    for command in (["inspect", model], ["detect", model, "x.npz"], ["revise", model, "rollback", 3]):
+        said = fails(1, *command)
+        assert "damaged" in said
+        assert said.endswith(f"; version 2 is whole: shels revise {model} rollback 2 puts it in use")
+    assert done("revise", model, "rollback", 2)["done"] == "version 2 is in use again, instead of 4"
+    assert done("revise", model, "rollback", 2)["done"] == "version 2 is in use again"
+    assert done("inspect", model)["version"] == 2
+
+
 @pytest.mark.parametrize(
     ("code", "action", "said"),
     [
