@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shels import runtime
 from shels.config import AcceptShare
-from shels.detection.rules import rule_of, threshold
+from shels.detection.rules import most_rejected, rule_of, threshold
 from shels.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 def promised_share(learner: Learner) -> float | None:
     """Give the share of known samples that is to be accepted; None where the rule promises none."""
     return rule_of(learner.settings.rule).promises(learner.settings.rule)
+
+
+def promised_false_alarms(learner: Learner) -> float | None:
+    """Bound the share of known samples that is called novel, as far as held-out scores can mark it.
+
+    On average over held-out sets; of each class, where it has scores enough of its own. None where the rule
+    promises nothing.
+    """
+    if promised_share(learner) is None:
+        return None
+    return max(most_rejected(learner.settings.rule, len(each)) for each in learner.detector.compared)
 
 
 def with_accept_share(learner: Learner, share: float) -> Learner:
@@ -75,8 +86,11 @@ def doubt(learner: Learner) -> str:
     share, fewest = promised_share(learner), min(map(len, learner.detector.compared))
     if share is None or share <= fewest / (fewest + 1) + 1e-9:
         return ""
-    marked = f"{100 * fewest / (fewest + 1):.1f} %"
-    return f"{fewest} held-out scores can mark {marked}, not {100 * share:g} %: expect more false alarms"
+    marked, left = 100 * fewest / (fewest + 1), 100 / (fewest + 1)
+    return (
+        f"{fewest} held-out scores can mark {marked:.1f} %, not {100 * share:g} %: false alarms may come to "
+        f"{left:.1f} %"
+    )
 
 
 def expected_false_alarms(learner: Learner) -> tuple[float, str]:
