@@ -281,7 +281,7 @@ def test_a_person_is_asked_and_answers_with_no_or_a_name(model, files, learner, 
 def test_a_question_without_an_answer_ends_the_run(model, files):
     result = shels("run", model, files / "stream", "--confirm", answers="")
     assert result.exit_code == 1
-    assert "interrupted: 1 batches are done" in result.stderr
+    assert "interrupted: 1 batch is done" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -429,7 +429,9 @@ def test_a_damaged_version_is_refused_with_the_way_back_to_the_newest_that_is_wh
     ("code", "action", "said"),
     [
         (2, ["renam", 0, 1], "did you mean 'rename'"),
+        (2, ["renam"], "did you mean 'rename'"),
         (2, ["rename", 0], "rename takes OLD NEW"),
+        (2, ["rollback"], "rollback takes VERSION, got nothing: shels revise "),
         (2, ["rename", 0, 1], "class 1 is known already"),
         (2, ["rename", 0, 0], "nothing to do"),
         (2, ["merge", 0, 9], "unknown class '9'"),

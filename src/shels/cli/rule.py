@@ -33,7 +33,7 @@ def rule(
     from shels.learner.rule import doubt, expected_false_alarms, promised_share  # noqa: PLC0415
     from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
-    options.no_percentage("--accept", accept)
+    options.share_to_accept("--accept", accept)
     home = Home(model)
     version = None
     if accept is None:

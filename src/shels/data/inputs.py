@@ -178,12 +178,11 @@ def _require_one_class(path: Path) -> None:
 
 
 def _some_read(paths: Sequence[Path], preparation: Preparation) -> list[InputGroup]:
-    """Return the groups that have inputs; where there is none, say what is wrong with the first file."""
+    """Return the groups that have inputs; where there is none, say what is wrong with the first."""
     groups = list(input_groups(paths, preparation))
     found = [group for group in groups if group.names]
     if not found:
-        first = next(each for group in groups for each in group.left_out)
-        raise DataError(f"{first.name} {first.reason}")
+        raise reading.none_readable([each for group in groups for each in group.left_out])
     return found
 
 

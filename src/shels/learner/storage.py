@@ -242,7 +242,7 @@ def _read_document(directory: Path) -> Document:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ModelFileError(f"{directory} holds no model: {path} does not exist") from error
+        raise ModelFileError(f"{directory} holds no model; name one, or train one there first") from error
     except (ValueError, OSError, RecursionError) as error:
         raise ModelFileError(f"{path} is damaged: {error}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
