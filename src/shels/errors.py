@@ -93,8 +93,10 @@ def unknown_name(kind: str, name: object, choices: Iterable[object]) -> str:
 def _near(name: str, other: str) -> bool:
     """Tell whether each part of a name is near one of the other's: one part in common makes no names near.
 
-    >>> [_near(name, "within/svhn") for name in ("within/nope", "within/shvn", "svhn")]
-    [False, True, True]
+    >>> [_near(name, "within/svhn") for name in ("within/nope", "within/shvn", "svhn", "withinsvhn")]
+    [False, True, True, True]
     """
+    if SequenceMatcher(None, name, other).ratio() >= 0.9:
+        return True
     parts, others = (re.split("[/@-]", each) for each in (name, other))
     return all(any(SequenceMatcher(None, one, each).ratio() >= 0.6 for each in others) for one in parts)

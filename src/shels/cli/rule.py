@@ -58,10 +58,14 @@ def rule(
 
 def expected(result: dict[str, Any]) -> str:
     """Say which false alarms are expected, and when that was measured: the same of `rule` and `inspect`."""
-    when = {"rule-set": "when the rule was set", "not-novel": "when images were last called not novel"}
-    at = when.get(result["measured_at"], "at training")
+    when = {
+        "training": " at training",
+        "rule-set": " when the rule was set",
+        "not-novel": " when images were last called not novel",
+    }
+    at = when.get(result["measured_at"], "")
     rate = percent(result["false_alarms"])
-    return f"{rate} false alarms, measured by halves of the held-out scores {at}"
+    return f"{rate} false alarms, measured by halves of the held-out scores{at}"
 
 
 def _show(result: dict[str, Any]) -> None:

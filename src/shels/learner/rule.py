@@ -93,15 +93,16 @@ def doubt(learner: Learner) -> str:
     )
 
 
-def expected_false_alarms(learner: Learner) -> tuple[float, str]:
+def expected_false_alarms(learner: Learner) -> tuple[float, str | None]:
     """Give the share of known samples that is expected to be called novel, and what it was last measured at.
 
-    That is "training", or the kind of the change that set thresholds anew since.
+    That is "training", or the kind of the change that set thresholds anew since; None where an older model
+    does not tell.
     """
     report = learner.report
-    last = report.get("last_change", {}).get("kind")  # models of before say no more than that
-    measured = report.get("acceptance_measured_at", last if last in ("rule-set", "not-novel") else "training")
-    return 1 - float(report["held_out_acceptance"]), str(measured)
+    last = report.get("last_change", {}).get("kind", "training")
+    told = last if last in ("training", "rule-set", "not-novel") else None
+    return 1 - float(report["held_out_acceptance"]), report.get("acceptance_measured_at", told)
 
 
 def _recalibrated(learner: Learner, change: dict[str, Any]) -> Learner:
