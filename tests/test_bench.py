@@ -94,6 +94,7 @@ def test_imports_are_timed_in_processes_of_their_own(monkeypatch):
 def test_the_table_shows_speeds_and_ratios(stub):
     result = shels("bench")
     assert result.exit_code == 0, result.output
+    assert ", 1 thread, " in result.stdout  # that tests run with
     assert "20 steps/s" in result.stdout
     assert "40 steps/s" in result.stdout
     assert "2.00" in result.stdout

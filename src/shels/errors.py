@@ -18,8 +18,9 @@ Each is also the built-in exception that a caller would expect, so that `except 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 
 class ShelsError(Exception):
@@ -84,6 +85,18 @@ def unknown_name(kind: str, name: object, choices: Iterable[object]) -> str:
     "unknown method 'shel'; did you mean 'shels'? (choose from: shels, knn)"
     """
     names = [str(choice) for choice in choices]
-    close = get_close_matches(str(name), names, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    near = [each for each in get_close_matches(str(name), names, n=20) if _near(str(name), each)]
+    hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"unknown {kind} {str(name)!r}{hint} (choose from: {', '.join(names)})"
+
+
+def _near(name: str, other: str) -> bool:
+    """Tell whether each part of a name is near one of the other's: one part in common makes no names near.
+
+    >>> [_near(name, "within/svhn") for name in ("within/nope", "within/shvn", "svhn", "withinsvhn")]
+    [False, True, True, True]
+    """
+    if SequenceMatcher(None, name, other).ratio() >= 0.9:
+        return True
+    parts, others = (re.split("[/@-]", each) for each in (name, other))
+    return all(any(SequenceMatcher(None, one, each).ratio() >= 0.6 for each in others) for one in parts)

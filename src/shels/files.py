@@ -31,6 +31,14 @@ def write_whole(path: Path, content: bytes | str) -> None:
     write_together([(path, content)])
 
 
+def require_folder(path: Path) -> None:
+    """Raise where a file of this name could lie in no folder, as another file stands in the way."""
+    for parent in path.parents:
+        if parent.exists() and not parent.is_dir():
+            reason = f"{parent} is a file, not a folder; name another place"
+            raise NotADirectoryError(errno.ENOTDIR, reason, str(path))
+
+
 def write_together(contents: Iterable[tuple[Path, bytes | str]]) -> None:
     """Write files that belong together: not one is put in its place before all of them are on disk.
 
@@ -41,6 +49,7 @@ def write_together(contents: Iterable[tuple[Path, bytes | str]]) -> None:
     try:
         for path, content in contents:
             data = _encoded(content)
+            require_folder(path)
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
             written.append((temporary, path))

@@ -372,6 +372,7 @@ def test_demo_ends_with_where_to_look(tmp_path, monkeypatch):
         ([*TRAIN, "--out", "x", "--depth-weights", "layerwise"], "did you mean 'layer-wise'?"),
         ([*TRAIN, "--out", "x", "--architecture", "smal"], "did you mean 'small'?"),
         ([*TRAIN, "--out", "x", "--learning", "1"], "--learning-rate"),
+        (["reproduce", "within/shvn"], "did you mean 'within/svhn'?"),
         (["train", "digits", "--known", "0,11", "--out", "x"], "did you mean '1'?"),
     ],
 )
@@ -379,6 +380,16 @@ def test_a_mistyped_name_is_wrong_usage_and_gets_the_nearest(args, meant, tmp_pa
     monkeypatch.chdir(tmp_path)
     assert meant in fails(2, *args)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["reproduce", "within/nope"], ["reproduce", "within/digits", "--methods", "shels-frob"], ["frobnicate"]],
+)
+def test_of_a_name_that_is_near_to_none_none_is_guessed(args):
+    said = fails(2, *args)
+    assert said.startswith("error: unknown ")
+    assert "did you mean" not in said
 
 
 @pytest.mark.parametrize(
@@ -399,6 +410,8 @@ def test_contradictory_options_are_wrong_usage(args, tmp_path):
     [
         (["--accept", 1.5], "--accept"),
         (["--accept", 95], "for 95 % give 0.95"),
+        (["--accept", 0], "--accept is a share over 0 and under 1 (at 1 nothing is ever novel), got 0"),
+        (["--accept", 1], "--accept is a share over 0 and under 1 (at 1 nothing is ever novel), got 1"),
         (["--batch-size", 0], "batch_size"),
         (["--seed", "one"], "--seed"),
         (["--seed", -1], "--seed"),
@@ -416,7 +429,11 @@ def test_missing_and_damaged_inputs_are_named(model, pictures, tmp_path):
     assert str(bad) in fails(1, "detect", model, bad)
     assert str(bad) in fails(1, "detect", model, pictures, bad, "--strict")
     assert "absent.png" in fails(1, "detect", model, tmp_path / "absent.png")
-    assert "no-model" in fails(1, "detect", tmp_path / "no-model", bad)
+    said = fails(1, "detect", tmp_path / "no-model", bad)
+    assert said.endswith("no-model holds no model; name one, or train one there first")
+    np.savez(tmp_path / "cows.npz", x=np.zeros((4, 8, 8), np.uint8), y=["cow", "ox"] * 2)
+    said = fails(1, "evaluate", model, tmp_path / "cows.npz")
+    assert "has no sample of the model's classes (0, 1, 2), but of cow, ox; give data that have some" in said
     assert "did you mean 'digits'?" in fails(1, "evaluate", model, "digts")
     assert "missing argument 'DATA'" in fails(2, "evaluate", model)
     assert "grey images" in fails(1, "evaluate", model, vectors(tmp_path))

@@ -43,3 +43,6 @@ def test_what_cannot_be_exported_is_one_line(model, tmp_path):
         1, "export", model, tmp_path / "m.onnx", "--check", tmp_path / "none"
     )
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mk.py").touch()
+    said = fails(1, "export", model, tmp_path / "mk.py/x.onnx")
+    assert said.endswith(f"x.onnx: {tmp_path / 'mk.py'} is a file, not a folder; name another place")

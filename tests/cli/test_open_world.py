@@ -56,8 +56,17 @@ def files(arrays, tmp_path_factory):
         "nan": np.where(np.arange(len(sixes))[:, None, None] == 4, np.nan, sixes / 255).astype(np.float32),
     }.items():
         np.savez(folder / f"{name}.npz", x=array)
+    for name in ("others/5/a", "others/6", "others/none"):
+        (folder / name).mkdir(parents=True)
+    for row, image in enumerate(x[y == 5][:6]):
+        Image.fromarray(image).save(folder / f"others/5/a/{row}.png")
+        Image.fromarray(sixes[row]).save(folder / f"others/6/{row}.png")
+    (folder / "others.csv").write_text("path,label\nothers/5/a/0.png,five\nothers/6/0.png,six\n")
+    several = np.isin(y, (5, 6))
+    np.savez(folder / "others.npz", x=x[several], y=y[several])
     (folder / "pictures/large").mkdir(parents=True)
     (folder / "empty").mkdir()
+    (folder / "nothing/1").mkdir(parents=True)
     (folder / "text.png").write_text("no image")
     for row, image in enumerate(sixes[:8]):
         Image.fromarray(image).save(folder / f"pictures/{row}.png")
@@ -111,6 +120,9 @@ def test_a_home_takes_in_another_class_from_pictures_of_several_sizes(model, fil
         (1, "nan.npz", "6", "sample 4 holds NaN"),
         (1, "text.png", "6", "not an image"),
         (1, "nowhere", "6", "no file or folder"),
+        (1, "others", "6", "others holds images of 2 classes (5, 6), where one is learned; name one folder"),
+        (1, "others.csv", "6", "2 classes (five, six), where one is learned; give those of one class alone"),
+        (1, "others.npz", "6", "others.npz holds images of 2 classes (5, 6)"),
     ],
 )
 def test_bad_images_and_names_leave_the_model_as_it_is(model, files, code, images, name, said):
@@ -130,6 +142,12 @@ def test_images_of_a_known_class_and_arrays_of_other_channels_are_warned_of(mode
     result = shels("accommodate", model, files / "rgb.npz", "--name", 6)
     assert result.exit_code == 0
     assert "holds arrays of shape (3, 8, 8)" in result.stderr
+
+
+def test_a_folder_with_one_class_folder_and_each_of_several_are_one_class(model, files):
+    five, six = files / "others/5", files / "others/6"
+    assert done("accommodate", model, five, "--name", 5)["images"] == 6
+    assert done("accommodate", model, five, six, "--name", "both")["images"] == 12
 
 
 def test_an_interrupted_accommodation_leaves_the_model_as_it_is(model, files, monkeypatch):
@@ -263,7 +281,7 @@ def test_a_person_is_asked_and_answers_with_no_or_a_name(model, files, learner, 
 def test_a_question_without_an_answer_ends_the_run(model, files):
     result = shels("run", model, files / "stream", "--confirm", answers="")
     assert result.exit_code == 1
-    assert "interrupted: 1 batches are done" in result.stderr
+    assert "interrupted: 1 batch is done" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -288,11 +306,24 @@ def test_what_is_no_stream_leaves_the_model_as_it_is(model, files, tmp_path):
     for stream, said in (
         ("nowhere", "there is no stream"),
         ("empty", "holds no batch"),
+        ("nothing", "holds no batch"),
         ("text.png", "no stream"),
     ):
         assert said in fails(1, "run", model, files / stream)
     np.savez(tmp_path / "xy.npz", **{key: np.load(files / "set.npz")[f"{key}_test"] for key in "xy"})
     assert "no test part" in fails(1, "run", model, tmp_path / "xy.npz", "--protocol", "paper")
+    assert contents(model) == before
+
+
+def test_a_stream_whose_first_batch_is_none_is_not_in_the_log(model, files, tmp_path):
+    Home(model).adopt()
+    before = contents(model)
+    for batch, said in (("vectors.npz", "trained on grey images"), ("one.npz", "not a whole .npz file")):
+        folder = tmp_path / batch
+        folder.mkdir()
+        whole = (files / batch).read_bytes()
+        (folder / "1.npz").write_bytes(whole if batch == "vectors.npz" else whole[:99])
+        assert said in fails(1, "run", model, folder)
     assert contents(model) == before
 
 
@@ -377,11 +408,30 @@ def test_rollback_repairs_a_damaged_pointer(model):
     assert Learner.load(model, "cpu").classes == (0, 1, 2, 3)
 
 
+def test_a_damaged_version_is_refused_with_the_way_back_to_the_newest_that_is_whole(model):
+    for old, new in ((0, "a"), (1, "b"), (2, "c")):
+        done("revise", model, "rename", old, new)
+    for version in ("0004", "0003"):  # the one in use, and the one before
+        path = next((model / "models" / version).glob("detector-*"))
+        content = path.read_bytes()
+        path.unlink()  # versions may share it
+        path.write_bytes(content[:-9])
+    for command in (["inspect", model], ["detect", model, "x.npz"], ["revise", model, "rollback", 3]):
+        said = fails(1, *command)
+        assert "damaged" in said
+        assert said.endswith(f"; version 2 is whole: shels revise {model} rollback 2 puts it in use")
+    assert done("revise", model, "rollback", 2)["done"] == "version 2 is in use again, instead of 4"
+    assert done("revise", model, "rollback", 2)["done"] == "version 2 is in use again"
+    assert done("inspect", model)["version"] == 2
+
+
 @pytest.mark.parametrize(
     ("code", "action", "said"),
     [
         (2, ["renam", 0, 1], "did you mean 'rename'"),
+        (2, ["renam"], "did you mean 'rename'"),
         (2, ["rename", 0], "rename takes OLD NEW"),
+        (2, ["rollback"], "rollback takes VERSION, got nothing: shels revise "),
         (2, ["rename", 0, 1], "class 1 is known already"),
         (2, ["rename", 0, 0], "nothing to do"),
         (2, ["merge", 0, 9], "unknown class '9'"),

@@ -122,8 +122,18 @@ def test_detect_gives_a_file_that_cannot_be_read_a_row_that_says_so(model, photo
     assert all(row["novel"] for row in novel["rows"])
 
 
-def test_detect_fails_where_nothing_can_be_read(model, photos, tmp_path):
+def test_detect_and_train_fail_where_nothing_can_be_read(model, photos, tmp_path):
     assert "broken.png is not an image" in fails(1, "detect", model, photos / "1" / "broken.png")
+    for place in ("0/a.png", "0/b.png", "1/a.png"):
+        (tmp_path / "bad" / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "bad" / place).write_bytes(b"junk")
+    for command in (
+        ["detect", model, tmp_path / "bad"],
+        ["train", tmp_path / "bad", "--out", tmp_path / "m"],
+    ):
+        said = fails(1, *command)
+        assert "none of 3 files can be read; the first: " in said
+        assert "bad/0/a.png is not an image" in said
     (tmp_path / "link.png").symlink_to(tmp_path / "gone.png")
     assert "link.png is a link to" in fails(1, "detect", model, tmp_path / "link.png")
 

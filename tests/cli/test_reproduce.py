@@ -358,6 +358,15 @@ def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path, pr
     assert fake.asked == []
 
 
+@pytest.mark.parametrize("file", ["current", "model.json"])
+def test_a_models_folder_is_no_place_for_results(tmp_path, pretend, file):
+    (tmp_path / file).write_text("0001\n")
+    (tmp_path / "events.jsonl").write_text('{"kind": "started"}\n')
+    said = fails(1, *DIGITS, "--trials", 1, "--out", tmp_path)
+    assert f"{tmp_path} holds a model; name another directory for results" in said
+    assert {path.name for path in tmp_path.iterdir()} == {file, "events.jsonl"}
+
+
 def test_a_folder_in_use_is_left_to_the_other_run(tmp_path, pretend):
     fake = pretend()
     with Records(tmp_path).held():

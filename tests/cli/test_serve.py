@@ -38,6 +38,24 @@ def test_the_accepted_share_is_shown_and_set_as_a_version(model):
     assert refused.exit_code != 0
 
 
+@pytest.mark.filterwarnings("ignore:.*held-out scores cannot mark")
+def test_rule_and_inspect_say_the_same_of_false_alarms_and_when_they_were_measured(model):
+    def lines(command, *names):
+        rows = shels(command, model).stdout.splitlines()
+        return [row.removeprefix(name).strip() for name in names for row in rows if row.startswith(name)]
+
+    trained = lines("rule", "expected")
+    assert trained == lines("inspect", "expected")
+    assert trained[0].endswith("of the held-out scores at training")
+    changed = json.loads(shels("rule", model, "--accept", "0.999", "--json").stdout)
+    assert changed["measured_at"] == "rule-set"
+    said = lines("rule", "expected", "doubt")
+    assert said == lines("inspect", "expected", "doubt")
+    assert said[0].startswith(f"{100 * changed['false_alarms']:.1f}")
+    assert said[0].endswith("of the held-out scores when the rule was set")
+    assert said[1].startswith("60 held-out scores can mark 98.4 %, not 99.9 %")
+
+
 def test_a_service_starts_says_where_it_is_and_ends_when_told(model):
     command = [sys.executable, "-m", "shels", "serve", str(model), "--port", "0", "--device", "cpu"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -407,6 +407,9 @@ def test_a_list_of_images_is_cut_into_batches(tmp_path, kind):
 
 def test_an_empty_folder_and_a_half_sorted_one_are_no_batches(tmp_path):
     (tmp_path / "1").mkdir()
+    with pytest.raises(DataError, match="holds no batch"):
+        read_stream(tmp_path)
+    shade(tmp_path / "2" / "a.png", 1)
     with pytest.raises(DataError, match=r"no image in the folder .*1"):
         next(read_stream(tmp_path))
     shade(tmp_path / "1" / "a.png", 1)

@@ -15,7 +15,7 @@ from shels.detection.alike import scores_as_of_new
 from shels.detection.head import Head
 from shels.detection.protocol import Context, KnownSamples, Labelled, LearnedClass
 from shels.detection.registry import entry_of
-from shels.detection.rules import threshold
+from shels.detection.rules import most_rejected, threshold
 from shels.detection.standards import Standards
 from shels.learner.learner import learn
 from shels.model.networks import Views
@@ -42,6 +42,18 @@ def test_new_samples_are_accepted_as_promised_on_average(n, kind):
         scores, below = drawn(n, seed, kind)
         rates.append(1 - float(below(threshold(SEPARATE, scores, scores))))
     assert sum(rates) / 400 == pytest.approx(0.95, abs=0.01)
+
+
+@pytest.mark.parametrize("calibration", ["held-out", "separate"])
+@pytest.mark.parametrize(("share", "n"), [(0.95, 50), (0.99, 40), (0.99, 150)])
+def test_no_more_than_the_bound_falls_to_a_threshold_whatever_the_scores(share, n, calibration):
+    rule = AcceptShare(share, calibration=calibration)
+    for power in (1, 9, 1 / 9):  # of the 9th power low scores crowd, of the 9th root they thin out
+        rates = []
+        for seed in range(1000):
+            scores = drawn(n, seed, "uniform")[0] ** power
+            rates.append(float(threshold(rule, scores, scores).clamp(0, 1)) ** (1 / power))
+        assert sum(rates) / 1000 <= most_rejected(rule, n) + 0.002
 
 
 @pytest.mark.parametrize("n", [5, 20, 50, 98])

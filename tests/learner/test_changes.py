@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 from itertools import permutations
@@ -123,6 +124,7 @@ def test_five_images_are_enough(learner, data):
     assert accepted.float().mean() > 0.5  # its threshold is not set in-sample, or hardly any would be
 
 
+@pytest.mark.filterwarnings("ignore:.*images given as 9 look like known classes")
 def test_ten_classes_later_the_old_ones_are_judged_as_before(learner, data, digits):
     inputs = digits[1].inputs
     before = learner.judge(inputs)
@@ -213,6 +215,13 @@ def test_images_of_a_known_class_given_as_new_warn(learner, data):
     with pytest.warns(UserWarning, match=known) as warned:
         learner.accommodate(images, "two")
     assert {each.filename for each in warned} == {__file__}  # where the caller can look
+
+
+def test_images_of_several_known_classes_given_as_one_new_class_warn_of_each(learner, data):
+    some = [of(data.test, label)[:20] for label in range(4)]  # no class has half of them
+    with pytest.warns(UserWarning, match=r"given as 'all' look like known classes: ") as warned:
+        learner.accommodate(torch.cat(some), "all")
+    assert all(re.search(rf"\b{label} \(\d+\)", str(warned[0].message)) for label in range(4))
 
 
 @pytest.mark.parametrize("way", [Gaussian(), Slda()], ids=lambda way: way.kind)

@@ -158,6 +158,11 @@ def test_intervals_of_shares_are_wilsons_and_of_means_students():
     assert proportion(0, 0) is mean([]) is None
 
 
+@pytest.mark.parametrize("values", [[1.0, 1.0, 1.0, 1.0], [1.0, 0.9996, 1.0, 0.9999]])
+def test_rounds_that_came_out_alike_have_no_interval(values):
+    assert mean(values)[1:] == (None, None, len(values))
+
+
 def test_a_single_round_has_no_interval_between_rounds():
     found = estimates([Round("test", 10, 4, 9, 8, 3, 0.9)])
     assert found["auroc"] == (0.9, None, None, 1)

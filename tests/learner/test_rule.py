@@ -12,7 +12,7 @@ from shels.detection.calibration import Calibration, padded
 from shels.errors import SettingsError
 from shels.estimator import OpenWorldClassifier
 from shels.learner.learner import Learner, learn
-from shels.learner.rule import doubt, held_out_false_alarms, promised_share
+from shels.learner.rule import doubt, expected_false_alarms, held_out_false_alarms, promised_share
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,16 @@ def test_held_out_false_alarms_are_what_the_rule_leaves_by_rank(learner):
         found = held_out_false_alarms(learner.with_accept_share(share))
         assert found <= 1 - share + 1e-9
         assert found == pytest.approx(1 - share, abs=0.04)  # ranks are whole
+
+
+def test_it_is_told_what_the_expected_false_alarms_were_measured_at(learner, digits):
+    assert expected_false_alarms(learner) == (1 - learner.report["held_out_acceptance"], "training")
+    changed = learner.with_accept_share(0.8).rename(0, "zero")
+    assert expected_false_alarms(changed)[1] == "rule-set"
+    assert expected_false_alarms(changed)[0] == pytest.approx(0.2, abs=0.1)
+    assert expected_false_alarms(changed.with_known(digits[1].inputs[:3]))[1] == "not-novel"
+    older = {name: each for name, each in changed.report.items() if name != "acceptance_measured_at"}
+    assert expected_false_alarms(replace(changed, report=older))[1] is None
 
 
 def test_samples_that_are_known_after_all_move_the_threshold_by_rank():

@@ -198,6 +198,18 @@ def test_classes_versions_and_the_rule_are_changed_and_rolled_back(fed):
     refused(fed.post("/classes/split", json={"name": "3"}), 422, "split")
 
 
+@pytest.mark.filterwarnings("ignore:.*held-out scores cannot mark")
+def test_no_more_is_promised_than_so_few_held_out_scores_can_mark(client):
+    before = client.get("/rule").json()
+    assert before["promised"] == pytest.approx(0.05)
+    assert "means to call 5.00% of known samples novel" in before["guarantee"]
+    client.put("/rule", json={"accept": 0.999})
+    found = client.get("/quality").json()["rule"]
+    assert found["promised"] == pytest.approx(1 / 61)  # of 60 scores the lowest marks no less
+    assert found["doubt"] == "60 held-out scores can mark 98.4 %, not 99.9 %: false alarms may come to 1.6 %"
+    assert "it is 1.64% at most on average over held-out sets" in found["guarantee"]
+
+
 def test_metrics_tell_what_was_judged_and_how_long_it_took(fed, known):
     fed.post("/judge", content=npy(known[:7]), headers=NPY)
     fed.get("/nothing")

@@ -63,12 +63,15 @@ def rollback(home: Home, version: str, device: str = "auto") -> Correction:
     number = int(version)
     with home.lock():
         learner = home.load(device, version=number)  # refused before anything changes
+        before, current = number, learner
         try:
-            before, current = home.version, home.load(device)
+            before = home.version
+            current = home.load(device)
         except ModelFileError:
-            before, current = home.rollback(number), learner
+            home.rollback(number)
         VersionedLearner(current, home).rollback(number)
-    return Correction(learner, home.version, f"version {number} is in use again, instead of {before}")
+    instead = f", instead of {before}" * (before != number)
+    return Correction(learner, home.version, f"version {number} is in use again{instead}")
 
 
 def correct(home: Home, action: str, what: Sequence[str], device: str = "auto") -> Correction:

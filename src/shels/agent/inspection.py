@@ -18,6 +18,7 @@ from shels.config import to_dict
 from shels.errors import DataError
 from shels.learner.learner import Learner
 from shels.learner.pairing import facts
+from shels.learner.rule import doubt, expected_false_alarms
 from shels.model.activations import weight_layers
 from shels.model.sparsity import outgoing_norms
 
@@ -27,6 +28,7 @@ def inspection(learner: Learner, home: Home, last_events: int = 5) -> dict[str, 
     events = home.events()
     settings = to_dict(learner.settings)
     images = {name: len(each.inputs) for name, each in read_buffers(home).items()}
+    false_alarms, measured_at = expected_false_alarms(learner)
     return {
         "model": str(home.directory),
         "version": home.version if home.exists else None,
@@ -34,6 +36,9 @@ def inspection(learner: Learner, home: Home, last_events: int = 5) -> dict[str, 
         "learner": settings["accommodation"],
         "rule": settings["rule"],
         "held_out_acceptance": learner.report["held_out_acceptance"],
+        "false_alarms": false_alarms,
+        "measured_at": measured_at,
+        "doubt": doubt(learner),
         "held_out_samples": learner.report["held_out_samples"],
         "exclusivity": learner.report["exclusivity"],
         "classes": class_rows(learner, counting(home) if home.exists else []),

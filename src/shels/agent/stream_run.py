@@ -68,7 +68,7 @@ class StreamRun:
     def remaining(self) -> Iterator[StreamBatch]:
         """Give the batches that are not done yet, each to be watched by `observe` before the next."""
         log = [] if self.again else self.home.events()
-        self._start()
+        began = False
         done, cut_off = events_by_batch(log)
         self._cut_off = bool(cut_off)
         waiting = [each.inputs for name, each in read_buffers(self.home).items() if name.startswith(WAITING)]
@@ -78,6 +78,10 @@ class StreamRun:
             for batch, lines in ready:
                 if lines is None:
                     like = self._checked(batch, like)
+                if not began:  # now that the first batch is known to be one
+                    self._start()
+                    began = True
+                if lines is None:
                     yield batch
                 else:
                     self.summary.skipped += 1

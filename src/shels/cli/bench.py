@@ -63,7 +63,9 @@ def _measure(plan: Plan) -> list[Measure]:
 
 def _show(machine: dict[str, Any], measures: list[Measure], out: Path | None) -> None:
     versions = " ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    typer.echo(f"{machine['device']}, {machine['threads']} threads, {versions}")
+    typer.echo(
+        f"{machine['device']}, {machine['threads']} thread{'s' * (machine['threads'] != 1)}, {versions}"
+    )
     headings = ("stage", "what", "speed", "against", "its speed", "time ratio")
     rows = [
         (

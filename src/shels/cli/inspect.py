@@ -12,6 +12,7 @@ from shels.agent.events import in_words
 from shels.cli import options
 from shels.cli.display import percent, print_facts, print_result, print_table
 from shels.cli.options import option
+from shels.cli.rule import expected
 
 EXAMPLES = """shels inspect m
 shels inspect m --events 20
@@ -57,14 +58,15 @@ def _show(result: dict[str, Any]) -> None:
     )
     plain = "a plain model; the first change gives it a history"
     version = plain if result["version"] is None else f"version {result['version']}"
-    held_out = f"{result['held_out_samples']} held-out samples, at training"
     lines = {
         "model": f"{result['model']} ({version})",
         "method": result["method"],
         "thresholds": rule_words,
-        "acceptance": f"{percent(result['held_out_acceptance'])} of {held_out}",
+        "expected": expected(result),
         "exclusivity": f"{result['exclusivity']:.2f} on average (1: no two classes share a feature)",
     }
+    if result["doubt"]:
+        lines["doubt"] = result["doubt"]
     costs = [row["bytes"] for row in result["classes"] if row["bytes"]]
     if costs:
         lines["each class"] = f"{max(costs) / 1e6:.1f} MB, whatever the number of its images"

@@ -77,12 +77,14 @@ def share(text: str | None) -> float | None:
         return None
 
 
-def no_percentage(name: str, value: float | None) -> None:
-    """Refuse a percentage where a share is meant, and give the share."""
-    if value is not None and 1 < value < 100:
-        raise SettingsError(
-            f"{name} is a share, under 1, got {value:g}; for {value:g} % give {value / 100:g}"
-        )
+def share_to_accept(name: str, value: float | None) -> None:
+    """Refuse what is no share of known samples to accept; of a percentage, give the share."""
+    if value is None or 0 < value < 1:
+        return
+    instead = f"; for {value:g} % give {value / 100:g}" * (1 < value < 100)
+    raise SettingsError(
+        f"{name} is a share over 0 and under 1 (at 1 nothing is ever novel), got {value:g}{instead}"
+    )
 
 
 def names(values: Sequence[str] | None) -> list[str] | None:

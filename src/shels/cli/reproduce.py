@@ -114,6 +114,7 @@ def reproduce(  # noqa: PLR0913 - a parameter for each option
     _notes(chosen.notes)
     where.check_precision(precision)
     records = Records(out)
+    records.check()
     missing = [trial for trial in chosen.trials if records.find(trial) is None]
     left, notes = selection.without_data(missing, names or [], data_dir, weights)
     if len(left) < len(chosen.trials):  # else there is nothing to do, and the checks below say why

@@ -30,9 +30,9 @@ def revise(
     model: options.Model,
     action: Annotated[str, argument("ACTION", "rename, merge, split, unlearn or rollback.")],
     what: Annotated[
-        list[str],
+        list[str] | None,
         argument("WHAT", "rename: OLD NEW; merge: CLASS INTO; split, unlearn: CLASS; rollback: VERSION."),
-    ],
+    ] = None,
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
@@ -43,11 +43,11 @@ def revise(
     earlier version the one in use; later ones are kept.
     """
     options.one_of("action", action, tuple(_ACTIONS))
+    what = what or []
     if len(what) != len(_ACTIONS[action]):
         wants = " ".join(_ACTIONS[action])
-        raise SettingsError(
-            f"{action} takes {wants}, got {' '.join(what)}: shels revise MODEL {action} {wants}"
-        )
+        got = " ".join(what) or "nothing"
+        raise SettingsError(f"{action} takes {wants}, got {got}: shels revise {model} {action} {wants}")
     from shels.agent.corrections import correct, rollback  # noqa: PLC0415
     from shels.agent.home import Home  # noqa: PLC0415
 

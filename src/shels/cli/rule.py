@@ -30,10 +30,10 @@ def rule(
     """
     from shels.agent.corrections import set_accept_share  # noqa: PLC0415
     from shels.agent.home import Home  # noqa: PLC0415
-    from shels.learner.rule import doubt, held_out_false_alarms, promised_share  # noqa: PLC0415
+    from shels.learner.rule import doubt, expected_false_alarms, promised_share  # noqa: PLC0415
     from shels.learner.training_directory import load_learner  # noqa: PLC0415
 
-    options.no_percentage("--accept", accept)
+    options.share_to_accept("--accept", accept)
     home = Home(model)
     version = None
     if accept is None:
@@ -43,10 +43,12 @@ def rule(
         changed = set_accept_share(home, accept, device)
         learner, version = changed.learner, changed.version
     limits = learner.detector.thresholds.tolist()
+    false_alarms, measured_at = expected_false_alarms(learner)
     result = {
         "model": str(model),
         "accept": promised_share(learner),
-        "false_alarms": held_out_false_alarms(learner),
+        "false_alarms": false_alarms,
+        "measured_at": measured_at,
         "thresholds": {str(name): limit for name, limit in zip(learner.classes, limits, strict=True)},
         "version": version,
         "doubt": doubt(learner),
@@ -54,12 +56,21 @@ def rule(
     print_result(result, _show, as_json=as_json)
 
 
+def expected(result: dict[str, Any]) -> str:
+    """Say which false alarms are expected, and when that was measured: the same of `rule` and `inspect`."""
+    when = {
+        "training": " at training",
+        "rule-set": " when the rule was set",
+        "not-novel": " when images were last called not novel",
+    }
+    at = when.get(result["measured_at"], "")
+    rate = percent(result["false_alarms"])
+    return f"{rate} false alarms, measured by halves of the held-out scores{at}"
+
+
 def _show(result: dict[str, Any]) -> None:
     accept = "the paper's rule promises none" if result["accept"] is None else percent(result["accept"])
-    facts = {
-        "accepts": f"{accept} of known samples",
-        "false alarms": f"{percent(result['false_alarms'])} of held-out samples",
-    }
+    facts = {"accepts": f"{accept} of known samples", "expected": expected(result)}
     if result["doubt"]:
         facts["doubt"] = result["doubt"]
     if result["version"] is not None:

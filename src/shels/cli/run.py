@@ -160,14 +160,16 @@ class Watch:
                     self.files.say_new()
                     if run.summary.skipped == run.summary.batches:
                         if run.summary.skipped:
-                            self.display.line(f"going on after {run.summary.skipped} batches that are done")
+                            done = _batches(run.summary.skipped, "that is", "that are")
+                            self.display.line(f"going on after {done} done")
                         self.display.line(_HEADINGS)
                     self._observe(batch)
         except KeyboardInterrupt:
             self.display.close()
+            done = _batches(run.summary.batches, "is", "are")
             say(
-                f"interrupted: {run.summary.batches} batches are done, version {run.home.version} is in use "
-                "and whole; the same command goes on from there"
+                f"interrupted: {done} done, version {run.home.version} is in use and whole; the same command "
+                "goes on from there"
             )
             raise typer.Exit(1) from None
         return run.result()
@@ -188,8 +190,18 @@ class Watch:
 
     def _foot(self, now: str = "") -> None:
         summary, agent = self.run.summary, self.run.agent
-        counts = f"{summary.batches} batches, {summary.alarms} alarms, version {agent.model.version}"
+        alarms = f"{summary.alarms} alarm{'s' * (summary.alarms != 1)}"
+        counts = f"{_batches(summary.batches)}, {alarms}, version {agent.model.version}"
         self.display.foot(f"classes  {listed(agent.learner.classes)}\n{counts}\n{now}")
+
+
+def _batches(count: int, one: str = "", more: str = "") -> str:
+    """Count batches, with a word that goes with one or with several.
+
+    >>> _batches(1, "is", "are"), _batches(2, "is", "are"), _batches(0)
+    ('1 batch is', '2 batches are', '0 batches')
+    """
+    return (f"1 batch {one}" if count == 1 else f"{count} batches {more}").rstrip()
 
 
 def _batch_line(events: Sequence[Event]) -> str:

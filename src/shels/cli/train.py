@@ -185,7 +185,7 @@ def train(  # noqa: PLR0913 - a parameter for each option
 
 def _threshold_rule(base: ThresholdRule, accept: float | None, sd: float | None) -> ThresholdRule:
     options.exclude({"--accept": accept}, {"--sd": sd})
-    options.no_percentage("--accept", accept)
+    options.share_to_accept("--accept", accept)
     try:
         if accept is not None:
             return replace(base, share=accept) if isinstance(base, AcceptShare) else AcceptShare(accept)

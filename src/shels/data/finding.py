@@ -218,6 +218,14 @@ def class_files(path: Path) -> Found:
     return found
 
 
+def class_folders(path: Path) -> dict[str, Path]:
+    """Return the class folders in a folder, or in its `train` and `test`, that hold an image, by name."""
+    folders = subfolders(path)
+    parts = [folders[part] for part in READ_PARTS if part in folders] if is_parted(folders) else [path]
+    classes = [each for part in parts for each in subfolders(part).items()]
+    return {name: folder for name, folder in classes if any(entries_below(folder, Counter()))}
+
+
 def is_parted(folders: Iterable[str]) -> bool:
     """Tell whether folders of these names are parts of a data set."""
     names = set(folders)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shels.data import own, reading, sources
-from shels.data.finding import LeftOut
+from shels.data.finding import LeftOut, class_folders
 from shels.data.images import with_channels
 from shels.data.samples import DataSet, Label, Samples
 from shels.data.splits import ClassChoice, ClassSplit, divide
@@ -150,8 +150,11 @@ def read_inputs(path: Path, preparation: Preparation) -> list[tuple[Tensor, list
 def read_class(paths: Sequence[Path], preparation: Preparation) -> Tensor:
     """Read all images of one class, from files, folders and .npz files together.
 
-    Images of several sizes or kinds are brought to the model's size, as the model would bring them.
+    Images of several sizes or kinds are brought to the model's size, as the model would bring them. What has
+    several labels is refused.
     """
+    for path in paths:
+        _require_one_class(path)
     parts = [group.inputs for group in _some_read(paths, preparation)]
     for part in parts:
         preparation.check(part)
@@ -162,13 +165,24 @@ def read_class(paths: Sequence[Path], preparation: Preparation) -> Tensor:
     return torch.cat(parts)
 
 
+def _require_one_class(path: Path) -> None:
+    labels = own.labels_in(path)
+    if len(labels) < 2:
+        return
+    some = ", ".join(labels[:6]) + ", …" * (len(labels) > 6)
+    advice = "give those of one class alone"
+    if path.is_dir():
+        folder = class_folders(path)[labels[0]]
+        advice = f"name one folder, such as {folder}, or each of them where all show the same class"
+    raise DataError(f"{path} holds images of {len(labels)} classes ({some}), where one is learned; {advice}")
+
+
 def _some_read(paths: Sequence[Path], preparation: Preparation) -> list[InputGroup]:
-    """Return the groups that have inputs; where there is none, say what is wrong with the first file."""
+    """Return the groups that have inputs; where there is none, say what is wrong with the first."""
     groups = list(input_groups(paths, preparation))
     found = [group for group in groups if group.names]
     if not found:
-        first = next(each for group in groups for each in group.left_out)
-        raise DataError(f"{first.name} {first.reason}")
+        raise reading.none_readable([each for group in groups for each in group.left_out])
     return found
 
 

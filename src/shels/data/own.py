@@ -120,6 +120,25 @@ def labelled_files(path: Path) -> Found:
     return archives.class_files(path) if _is_zip(path) else path_lists.class_files(path)
 
 
+def labels_in(path: Path) -> list[str]:
+    """Name the classes that a folder, zip, CSV or .npz file labels its inputs with, if it does.
+
+    Of an .npz file those of the array that `read_npz_inputs` takes; of a folder those that hold an image.
+    """
+    if path.suffix.lower() == ".npz":
+        arrays = npz_arrays(path)
+        labels = arrays.get("y" if "x" in arrays else "y_test")
+        return [] if labels is None or labels.ndim != 1 else sorted(set(map(str, labels.tolist())))
+    if kind_of(path) == "folder":
+        return sorted(finding.class_folders(path))
+    if not holds_files(path):
+        return []
+    try:
+        return sorted({str(file.label) for file in labelled_files(path).files})
+    except DataError:  # what is wrong with its images is said where they are read
+        return []
+
+
 def holds_files(path: Path) -> bool:
     """Tell whether a path is a folder, or by its suffix a zip or CSV of image files."""
     kind = kind_of(path)

@@ -168,6 +168,13 @@ def decoded(entries: Iterable[Entry], size: int | None, channels: str | None) ->
     return Decoded(names, [(places, torch.stack(pixels)) for places, pixels in stacks.values()], reasons)
 
 
+def none_readable(left_out: Sequence[LeftOut]) -> DataError:
+    """Make the error to raise where none of some files can be read."""
+    first, many = left_out[0], len(left_out)
+    which = f"none of {many} files can be read; the first: " if many > 1 else ""
+    return DataError(f"{which}{first.name} {first.reason}")
+
+
 class _LeavingOut:
     """What is left out of one reading, as the manner of reading says."""
 
@@ -199,8 +206,9 @@ class _LeavingOut:
         """Raise where everything was left out, or everything of a class."""
         there = {file.label for file in kept}
         if not there:
-            first = self.left_out[0] if self.left_out else None
-            raise self.first or DataError(f"{first.name} {first.reason}" if first else "no image was given")
+            if isinstance(self.first, MissingExtraError) or (self.first and len(self.left_out) == 1):
+                raise self.first
+            raise none_readable(self.left_out) if self.left_out else DataError("no image was given")
         for each in self.left_out:
             if each.label is not None and each.label not in there:
                 raise DataError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -207,7 +208,7 @@ def _entries(path: Path) -> list[Path]:
             f"{min(strange)} is no batch; a stream's directory holds .npz files and folders of images only: "
             "put images in a folder for each batch, and move everything else away"
         )
-    if not entries:
+    if all(entry.is_dir() and not any(finding.entries_below(entry, Counter())) for entry in entries):
         raise DataError(f"{path} holds no batch; put .npz files or folders of images in it")
     return sorted(entries, key=_name_order)
 

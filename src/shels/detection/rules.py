@@ -141,6 +141,26 @@ def designed_rejection(rule: ThresholdRule) -> float:
     return 0.0 if share is None else 1 - share
 
 
+def most_rejected(rule: ThresholdRule, count: int) -> float:
+    """Bound the chance that a new sample falls to a threshold set on so many scores that came as it does.
+
+    That is over draws of all of them; of one set of scores the rate varies about it. A threshold at the k-th
+    lowest has k / (n + 1), one above it, on the way to the next, less than (k + 1) / (n + 1), one below all
+    1 / (n + 1). At least what the rule means to reject; 1 where it promises nothing.
+
+    >>> [round(most_rejected(AcceptShare(share), n), 4) for share, n in ((0.95, 99), (0.99, 40))]
+    [0.05, 0.0244]
+    >>> round(most_rejected(AcceptShare(0.95, calibration="separate"), 50), 4)
+    0.0588
+    """
+    share = rule_of(rule).promises(rule)
+    if share is None:
+        return 1.0
+    place, between = (1 - share) * (count + 1), _ranks(rule) > 1
+    rank = math.ceil(place - 1e-9) if between else math.floor(place + 1e-9)
+    return max(1 - share, min(max(rank, 1), count) / (count + 1))
+
+
 def warn_of_few(count: int, rule: ThresholdRule) -> None:
     """Warn where so few held-out scores cannot mark the share that a rule promises."""
     share = rule_of(rule).promises(rule)

@@ -16,6 +16,7 @@ from typing import NoReturn, TypeAlias
 from shels.errors import DataError, MissingDataError
 from shels.experiments.trials import Trial, TrialResult
 from shels.files import check_writable, locked, require_regular, unharmed
+from shels.learner.versions import is_home
 
 _Stamp: TypeAlias = tuple[tuple[str, int, int, int], ...]  # name, inode, size, time of change of each file
 
@@ -74,6 +75,11 @@ class Records:
                 "those of runs"
             )
         return list(found.values())
+
+    def check(self) -> None:
+        """Raise where the directory is a model's, whose log and files are no results."""
+        if (self.directory / "model.json").exists() or is_home(self.directory):
+            raise DataError(f"{self.directory} holds a model; name another directory for results and report")
 
     def find(self, trial: Trial) -> TrialResult | None:
         """Return the result of this very trial, or None: not run yet, or run with other settings.

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from shels.data.finding import LeftOut
 from shels.data.inputs import choose_part, input_groups, load_in_form, read_inputs
+from shels.data.reading import none_readable
 from shels.data.samples import Samples
 from shels.data.sources import NAMED
 from shels.data.splits import divide
@@ -72,7 +74,7 @@ def file_verdicts(learner: Learner, paths: Sequence[Path]) -> list[FileVerdict]:
             out += verdicts_on(learner, group.inputs, group.names)
         out += [FileVerdict(each.name, UNREADABLE, reason=each.reason) for each in group.left_out]
     if all(each.novel is None for each in out):
-        raise DataError(f"{out[0].source} {out[0].reason}")
+        raise none_readable([LeftOut(each.source, each.reason) for each in out])
     return out
 
 
@@ -148,6 +150,12 @@ def assess(
     """Measure a learner on a data set; classes that it does not know, or all of `novel_data`, are novel."""
     chosen = choose_part(load_in_form(data, data_dir, learner.preparation), part)
     known, novel = divide(chosen.samples, learner.classes)
+    if not len(known):
+        theirs, mine = (", ".join(map(str, each)) for each in (novel.classes, learner.classes))
+        raise DataError(
+            f"{data} has no sample of the model's classes ({mine}), but of {theirs}; give data that have "
+            f"some, called as the model calls them, and these as --novel-data {data}"
+        )
     left_out = 0
     if novel_data is not None:
         left_out = len(novel)

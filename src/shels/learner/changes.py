@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Generator, Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,7 @@ def accommodating(
 
     features: what the network makes of the inputs, where that is known already. least: how many different
     inputs are enough; the learner `gaussian` can do with 1, others need 5. Warns where most of them look like
-    a class that is known.
+    classes that are known.
     """
     return train_alone(taking_in(learner, inputs, label, seed=seed, features=features, least=least))
 
@@ -279,13 +280,14 @@ def _distinct(learner: Learner, inputs: Tensor, label: Label, least: int = LEAST
 
 def _warn_of_known(learner: Learner, seen: Views, label: Label) -> None:
     verdicts = learner.detector.verdicts(seen)
-    known = verdicts.predicted[~verdicts.novel]
-    counts = torch.bincount(known, minlength=len(learner.classes))
-    if 2 * int(counts.max()) > len(verdicts):
-        like = learner.classes[int(counts.argmax())]
-        warnings.warn(
-            f"{int(counts.max())} of the {len(verdicts)} images given as {label!r} look like the known class "
-            f"{like!r}",
-            UserWarning,
-            stacklevel=_CALLER,
-        )
+    known = verdicts.predicted[~verdicts.novel].tolist()
+    if 2 * len(known) <= len(verdicts):
+        return
+    counts = Counter(repr(learner.classes[place]) for place in known).most_common()
+    like = ", ".join(f"{name} ({count})" for name, count in counts)
+    which = f"the known class {counts[0][0]}" if len(counts) == 1 else f"known classes: {like}"
+    warnings.warn(
+        f"{len(known)} of the {len(verdicts)} images given as {label!r} look like {which}",
+        UserWarning,
+        stacklevel=_CALLER,
+    )

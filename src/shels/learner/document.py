@@ -27,7 +27,10 @@ _REPORT = record(
         "exclusivity": _SHARE,
         "taken_in": listed(_TAKEN_IN),
     },
-    optional={"last_change": record({"kind": text()}, others=schema.plain)},
+    optional={
+        "last_change": record({"kind": text()}, others=schema.plain),
+        "acceptance_measured_at": text("training|rule-set|not-novel"),
+    },
     others=schema.plain,
 )
 _DIGEST = text("[0-9a-f]{64}")

@@ -10,6 +10,9 @@ import numpy as np
 
 from shels.learner.checking import Point, Round, average
 
+_ALIKE = 1e-3
+"""Under what difference values are taken for alike."""
+
 
 class Estimate(NamedTuple):
     """A figure with its 95 % interval, None where that cannot be told. n: how many values it stands on.
@@ -40,16 +43,20 @@ def proportion(count: int, n: int) -> Estimate | None:
 def mean(values: Sequence[float], most: float = 1.0) -> Estimate | None:
     """Give a mean with the 95 % t interval over so many values, cut off at 0 and `most`; None of nothing.
 
+    Values that are all but alike, as shares of 1 are, do not tell how others would vary: no interval.
+
     >>> [round(value, 3) for value in mean([0.8, 0.9, 1.0])[:3]]
     [0.9, 0.652, 1.0]
+    >>> mean([1.0, 1.0, 1.0, 1.0])
+    Estimate(value=1.0, low=None, high=None, n=4)
     """
     from scipy.stats import t  # noqa: PLC0415
 
     if not values:
         return None
     middle = float(np.mean(values))
-    if len(values) == 1:
-        return Estimate(middle, None, None, 1)
+    if max(values) - min(values) < _ALIKE:  # also of one value
+        return Estimate(middle, None, None, len(values))
     half = float(t.ppf(0.975, len(values) - 1)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return Estimate(middle, max(0.0, middle - half), min(most, middle + half), len(values))
 

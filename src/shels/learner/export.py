@@ -18,7 +18,7 @@ from shels._version import __version__
 from shels.config import to_dict
 from shels.detection.rules import rule_of
 from shels.errors import DataError, ExportError, SettingsError, unknown_name
-from shels.files import write_whole
+from shels.files import require_folder, write_whole
 from shels.learner import graph, onnx_file
 from shels.learner.graph import Outputs
 from shels.learner.pairing import facts
@@ -120,6 +120,7 @@ def _form(path: Path, wanted: str | None, *, int8: bool) -> Format:
         raise SettingsError(f"the file to export to must end in {right}, got {str(path)!r}")
     if path.is_dir():
         raise SettingsError(f"{path} is a folder; name the file to write")
+    require_folder(path)
     if by_name == "torch" and int8:
         raise SettingsError("int8 is for ONNX files; let the name end in .onnx, or leave int8 out")
     if by_name == "onnx":

@@ -290,6 +290,7 @@ def assembled(
             learner.detector.verdicts(held_out.features), held_out.labels, validation.classes
         ),
         "held_out_acceptance": measured_acceptance(learner.detector, samples, learner.classes),
+        "acceptance_measured_at": "training",
         "exclusivity": mean_exclusivity(matrix),
         "calibration_seconds": time.perf_counter() - began,
         "taken_in": [],

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shels import runtime
 from shels.config import AcceptShare
-from shels.detection.rules import rule_of, threshold
+from shels.detection.rules import most_rejected, rule_of, threshold
 from shels.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 def promised_share(learner: Learner) -> float | None:
     """Give the share of known samples that is to be accepted; None where the rule promises none."""
     return rule_of(learner.settings.rule).promises(learner.settings.rule)
+
+
+def promised_false_alarms(learner: Learner) -> float | None:
+    """Bound the share of known samples that is called novel, as far as held-out scores can mark it.
+
+    On average over held-out sets; of each class, where it has scores enough of its own. None where the rule
+    promises nothing.
+    """
+    if promised_share(learner) is None:
+        return None
+    return max(most_rejected(learner.settings.rule, len(each)) for each in learner.detector.compared)
 
 
 def with_accept_share(learner: Learner, share: float) -> Learner:
@@ -75,19 +86,38 @@ def doubt(learner: Learner) -> str:
     share, fewest = promised_share(learner), min(map(len, learner.detector.compared))
     if share is None or share <= fewest / (fewest + 1) + 1e-9:
         return ""
-    marked = f"{100 * fewest / (fewest + 1):.1f} %"
-    return f"{fewest} held-out scores can mark {marked}, not {100 * share:g} %: expect more false alarms"
+    marked, left = 100 * fewest / (fewest + 1), 100 / (fewest + 1)
+    return (
+        f"{fewest} held-out scores can mark {marked:.1f} %, not {100 * share:g} %: false alarms may come to "
+        f"{left:.1f} %"
+    )
+
+
+def expected_false_alarms(learner: Learner) -> tuple[float, str | None]:
+    """Give the share of known samples that is expected to be called novel, and what it was last measured at.
+
+    That is "training", or the kind of the change that set thresholds anew since; None where an older model
+    does not tell.
+    """
+    report = learner.report
+    last = report.get("last_change", {}).get("kind", "training")
+    told = last if last in ("training", "rule-set", "not-novel") else None
+    return 1 - float(report["held_out_acceptance"]), report.get("acceptance_measured_at", told)
 
 
 def _recalibrated(learner: Learner, change: dict[str, Any]) -> Learner:
     """Put the rule into the settings, and into the report what it comes to on held-out scores."""
     settings = replace(learner.settings, rule=learner.detector.rule)
-    measured = {"held_out_acceptance": _halves_acceptance(learner), "last_change": change}
-    return replace(learner, settings=settings, report=learner.report | measured)
+    measured = {"held_out_acceptance": _halves_acceptance(learner), "acceptance_measured_at": change["kind"]}
+    return replace(learner, settings=settings, report=learner.report | measured | {"last_change": change})
 
 
 def _halves_acceptance(learner: Learner) -> float:
-    """Share of held-out scores accepted by thresholds that were set on the other half of them."""
+    """Share of held-out scores accepted by thresholds that were set on the other half of them.
+
+    Scores are all that is left after training, where `measured_acceptance` sets the whole detector anew on
+    half of the samples. A class that borrows counts by what it borrowed, so there are more than samples.
+    """
     accepted = total = 0
     for place, scores in enumerate(learner.detector.compared):
         draws = runtime.generator(learner.seed, "halves", place)

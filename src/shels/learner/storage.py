@@ -15,6 +15,8 @@ model or the new one at every moment, never a mixture. Equal content has equal n
 import hashlib
 import json
 import re
+import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ from shels.learner.detector_tables import check_detector
 from shels.learner.document import check_document
 from shels.learner.memory_tables import check_memory
 from shels.learner.pairing import detector_beside
-from shels.learner.versions import is_home, resolve
+from shels.learner.versions import is_home, read_current, resolve, version_name, versions
 from shels.model.chains import describe, unset
 from shels.model.networks import Network, outline
 from shels.schema import check_tensors
@@ -88,16 +90,23 @@ def _tidy(directory: Path, needed: set[str]) -> None:
 def load(directory: Path, device: torch.device, own: nn.Module | None = None) -> Fields:
     """Return the fields of the learner in a directory, of a home its current version, every part checked.
 
-    own: the module of a backbone of one's own, which no file can hold.
+    own: the module of a backbone of one's own, which no file can hold. Where a version of a home cannot be
+    read, the error says how to go back to one that can.
     """
-    directory = resolve(directory)
+    try:
+        return _load(resolve(directory), device, own)
+    except ModelFileError as error:
+        advice = _way_back(directory)
+        if not advice:
+            raise
+        raise ModelFileError(f"{error}; {advice}") from error
+
+
+def _load(directory: Path, device: torch.device, own: nn.Module | None) -> Fields:
     document = _read_document(directory)
     try:
         check_document(document)
-        files = document["files"]
-        parts = {part: _read_part(directory, part, files[part]) for part in _PARTS}
-        sums = [_read_part(directory, _CLASS, digest) for digest in files[_CLASS]]
-        return _fields(document, parts, sums, device, own)
+        return _fields(document, *_read_parts(directory, document["files"]), device, own)
     except MissingExtraError:
         raise
     except ModelFileError as error:
@@ -107,6 +116,32 @@ def load(directory: Path, device: torch.device, own: nn.Module | None = None) ->
     except Exception as error:
         first = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         raise ModelFileError(f"{directory / 'model.json'} does not describe a model: {first}") from error
+
+
+def _way_back(directory: Path) -> str:
+    """Name the newest other version of a home that is whole, and how to use it; nothing of a plain model."""
+    home = directory.parents[1] if directory.parent.name == "models" else directory
+    broken = directory.name if home != directory else ""
+    there: list[int] = []
+    with suppress(ModelFileError):
+        there = versions(home)
+        broken = broken or version_name(read_current(home))
+    for number in reversed(there):
+        if version_name(number) != broken and _is_whole(home / "models" / version_name(number)):
+            command = shlex.join(["shels", "revise", str(home), "rollback", str(number)])
+            return f"version {number} is whole: {command} puts it in use"
+    return ""
+
+
+def _is_whole(directory: Path) -> bool:
+    """Tell whether every file of a version is there as it was saved."""
+    try:
+        document = _read_document(directory)
+        check_document(document)
+        _read_parts(directory, document["files"])
+    except (ModelFileError, OSError):
+        return False
+    return True
 
 
 def identity(directory: Path) -> str:
@@ -207,7 +242,7 @@ def _read_document(directory: Path) -> Document:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ModelFileError(f"{directory} holds no model: {path} does not exist") from error
+        raise ModelFileError(f"{directory} holds no model; name one, or train one there first") from error
     except (ValueError, OSError, RecursionError) as error:
         raise ModelFileError(f"{path} is damaged: {error}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -231,6 +266,13 @@ def signed(document: Document) -> Document:
     """Return a document with the checksum of all the rest, so that an edit is noticed, not obeyed."""
     rest = {key: value for key, value in document.items() if key != "checksum"}
     return rest | {"checksum": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}
+
+
+def _read_parts(
+    directory: Path, files: dict[str, Any]
+) -> tuple[dict[str, dict[str, Tensor]], list[dict[str, Tensor]]]:
+    parts = {part: _read_part(directory, part, files[part]) for part in _PARTS}
+    return parts, [_read_part(directory, _CLASS, digest) for digest in files[_CLASS]]
 
 
 def _read_part(directory: Path, part: str, digest: str) -> dict[str, Tensor]:

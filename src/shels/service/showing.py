@@ -18,17 +18,10 @@ from shels.agent.workbench import Workbench
 from shels.data.samples import Samples
 from shels.data.splits import known_class
 from shels.learner.learner import Learner
-from shels.learner.rule import doubt, held_out_false_alarms, promised_share
+from shels.learner.rule import doubt, held_out_false_alarms, promised_false_alarms, promised_share
 from shels.service import views
 from shels.service.snapshot import Snapshot
 from shels.service.strip import Strip, kept_picture
-
-GUARANTEE = (
-    "Of samples of a known class that come as its held-out ones did, at most the promised share is called "
-    "novel (split conformal, class by class). What a person calls not novel joins the held-out scores of the "
-    "class that it is most like, and the threshold is set by rank again: no threshold rises by that, so the "
-    "promise holds with room to spare. Another accepted share moves the rank on the same scores."
-)
 
 
 class Showing:
@@ -187,19 +180,19 @@ class Showing:
     def rule(self) -> views.Rule:
         """Show the rule, what it promises and what people said."""
         learner = self.learner
-        accept = promised_share(learner)
+        accept, promised = promised_share(learner), promised_false_alarms(learner)
         seen = seen_false_alarms(self.bench.changes, self.bench.index)
         rate = seen.rate
         waiting = len(self.bench.waiting())
         return views.Rule(
             accept=accept,
-            promised=None if accept is None else round(1 - accept, 12),
+            promised=promised,
             held_out=held_out_false_alarms(learner),
             seen=None
             if rate is None or not self.bench.said  # before anybody looked, none would seem to be none
             else views.Rate(rate.value, rate.low or 0.0, rate.high or 1.0, seen.false_alarms, seen.known),
             unreviewed=waiting,
-            guarantee=GUARANTEE,
+            guarantee=_guarantee(accept, promised),
             doubt=doubt(learner),
         )
 
@@ -279,6 +272,21 @@ def change_view(change: Change) -> views.ChangeView:
         counts=change.counts,
         undoable=change.undoable,
         undoes=change.undoes,
+    )
+
+
+def _guarantee(accept: float | None, promised: float | None) -> str:
+    """Say what is promised of known samples, and what is not."""
+    if accept is None or promised is None:
+        return "The paper's rule promises no share of known samples; set one to have it promised."
+    return (
+        f"The rule means to call {1 - accept:.2%} of known samples novel. Of samples that come as the "
+        f"held-out ones did, it is {promised:.2%} at most on average over held-out sets (split conformal): "
+        "fewer scores leave more, and one model may lie some points off. That holds class by class where a "
+        "class had held-out scores enough of its own; a class with fewer borrows those of all, and it holds "
+        "for a sample of any class. What a person calls not novel joins the held-out scores of the class "
+        "that it is most like, and the threshold is set by rank again: no threshold rises by that. Another "
+        "accepted share moves the rank on the same scores."
     )
 
 

@@ -142,7 +142,9 @@ class Rate:
 
 @dataclass(frozen=True)
 class Rule:
-    """What is accepted. promised: false alarms at most; held_out: what they are on held-out samples.
+    """What is accepted. promised: false alarms at most, on average, as far as held-out scores are enough.
+
+    held_out: what they are on the held-out scores that thresholds were set on.
 
     seen: by what people said since the rule was set; unreviewed: called novel, and nobody said what it is.
     doubt: why the promise may not hold, nothing where it does.
