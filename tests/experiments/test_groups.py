@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from shels.config import MeanMinusSd, Penalty
 from shels.data.preparation import Preparation
 from shels.data.sources import load_named
 from shels.experiments import engine, incremental
@@ -118,10 +119,14 @@ def test_rivals_learn_in_a_group_as_each_alone(tmp_path, data, method, settings)
 
 def test_agents_beside_joint_training_and_detection_on_several_parts_of_the_data(tmp_path, data):
     within = trials("within/digits", "shels")
+    joint = [
+        replace(each, settings=replace(each.settings, accommodation=Penalty(), rule=MeanMinusSd(k=1.0)))
+        for each in trials("open-world/digits", "joint-bound")
+    ]
     asked = [
         *trials("open-world/digits", "maha-agent"),
         *trials("open-world/digits", "shels-agent", epochs=1),
-        *trials("open-world/digits", "joint-bound"),
+        *joint,
         *within,
         *(replace(trial, measured_on="trained-images") for trial in within),
         *(replace(trial, measured_on="novel-training", novel=trial.novel[:1]) for trial in within),

@@ -415,7 +415,7 @@ def numbers(measures):
         yield from numbers(value) if isinstance(value, dict) else [value]
 
 
-@pytest.mark.filterwarnings("ignore:.*look like the known class", "ignore:.*held-out")
+@pytest.mark.filterwarnings("ignore:.*look like (the )?known class", "ignore:.*held-out")
 def test_digits_are_learned_judged_saved_and_loaded(way, pictures, sharing, monkeypatch, tmp_path):
     monkeypatch.setattr(shels.learner.learner, "fitting", sharing)
     short = BRIEF | {"epochs": 31 if way.kind == "gdumb" else 2}

@@ -287,7 +287,8 @@ def _warn_of_known(learner: Learner, seen: Views, label: Label) -> None:
     like = ", ".join(f"{name} ({count})" for name, count in counts)
     which = f"the known class {counts[0][0]}" if len(counts) == 1 else f"known classes: {like}"
     warnings.warn(
-        f"{len(known)} of the {len(verdicts)} images given as {label!r} look like {which}",
+        f"{len(known)} of the {len(verdicts)} images given as {label!r} look like {which}; "
+        "see that they show nothing else",
         UserWarning,
         stacklevel=_CALLER,
     )
