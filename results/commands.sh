@@ -58,6 +58,10 @@ reproduce open-world/mnist@best open-world/fmnist@best open-world/fmnist-all@bes
 reproduce open-world/gtsrb@best open-world/cifar10@best --methods gaussian-agent
 reproduce osr --methods shels,shels-gaussian,shels-fused
 
+# In float32 on two CPU cores, one thread each.
+$shels reproduce open-world/mnist@mixed@best open-world/fmnist@mixed@best --methods gaussian-agent --trials 3 \
+  --data-dir "$data" --out "$run" --no-report
+
 # Not run yet: no record comes from these lines. VGG16 at the paper's length, and its rival; the rest of best and osr.
 reproduce across/cifar10-gtsrb across/cifar10-svhn --trials 3 --weights "$weights"
 reproduce best
