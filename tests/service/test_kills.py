@@ -149,14 +149,17 @@ def _check_versions(bench: Workbench, log) -> None:
     assert stored == fresh._database.execute("select place, line from events order by place").fetchall()
 
 
-def killed(directory, images, times, seed):
+def killed(directory, images, times, seed, changes=0):
+    """Kill so many times, and on until so many changes were acknowledged: a busy machine takes longer."""
     traffic = Traffic(images, seed)
     command = [sys.executable, "-m", "tests.service.killable", str(directory)]
     parent = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
     )
     try:
-        for _ in range(times):
+        for number in range(3 * times):
+            if number >= times and len(traffic.changes) >= changes:
+                break
             parent.stdin.write("\n")
             parent.stdin.flush()
             process, port = map(int, parent.stdout.readline().split())
@@ -181,6 +184,6 @@ def test_killed_three_times_under_traffic_nothing_is_lost(directory, images):
 
 @pytest.mark.slow
 def test_killed_a_hundred_times_under_traffic_nothing_is_lost(directory, images):
-    traffic = killed(directory, images, 100, seed=1)
+    traffic = killed(directory, images, 100, seed=1, changes=20)
     assert len(traffic.acknowledged) > 100
-    assert len(traffic.changes) > 20
+    assert len(traffic.changes) >= 20
