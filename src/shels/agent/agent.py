@@ -20,7 +20,7 @@ from shels.agent import events
 from shels.agent.events import Event
 from shels.agent.home import Home
 from shels.agent.journal import Journal, Plan, ProposedClass, damaged_plan
-from shels.agent.observation import AgentSettings, observe, propose
+from shels.agent.observation import AgentSettings, Proposal, observe, propose
 from shels.agent.versioned import VersionedLearner
 from shels.data.samples import Label, fingerprints
 from shels.data.streams import StreamBatch
@@ -155,13 +155,17 @@ class OpenWorldAgent:
         waiting, features = self.model.buffers.waiting(), self.model.buffers.waiting_features(self.learner)
         rows = self.learner.judge_features(features).novel.cpu().nonzero()[:, 0]
         seed = runtime.derived_seed(self.seed, "propose", batch.name)
-        about, images = (self.settings.proposals, seed), len(rows)
-        proposal = propose(self.learner, waiting[rows], *about, rows_of(features, rows))
+        images, settings = len(rows), self.settings.proposals
+
+        def proposed(size: int | None = None) -> Proposal:
+            return propose(self.learner, waiting[rows], settings, seed, rows_of(features, rows), size=size)
+
+        proposal = proposed()
         if proposal.drift is not None:
             return Plan(images, drift=proposal.drift.reason)
         if not proposal.purity:
-            rows, size = rows[rows >= len(waiting) - novel], len(batch.inputs)
-            proposal = propose(self.learner, waiting[rows], *about, rows_of(features, rows), size=size)
+            rows = rows[rows >= len(waiting) - novel]
+            proposal = proposed(len(batch.inputs))
         first = self.model.reserve(len(proposal.purity))
         groups = []
         for place, purity in enumerate(proposal.purity):

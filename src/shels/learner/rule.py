@@ -55,8 +55,8 @@ def with_known(learner: Learner, inputs: Tensor) -> Learner:
 
     Each joins the held-out scores of the class that it is most like, and the threshold is that class's rank
     again. So the promise stands for samples that come like the old and the new ones together; as only samples
-    with low scores are ever said to be known, no threshold rises, and fewer samples are called novel than
-    the promise allows rather than more.
+    with low scores are ever said to be known, thresholds fall or stay (between two scores one may rise by a
+    sliver of the gap), and fewer samples are called novel than the promise allows rather than more.
     """
     if promised_share(learner) is None:
         raise SettingsError(

@@ -285,8 +285,8 @@ def _guarantee(accept: float | None, promised: float | None) -> str:
         "fewer scores leave more, and one model may lie some points off. That holds class by class where a "
         "class had held-out scores enough of its own; a class with fewer borrows those of all, and it holds "
         "for a sample of any class. What a person calls not novel joins the held-out scores of the class "
-        "that it is most like, and the threshold is set by rank again: no threshold rises by that. Another "
-        "accepted share moves the rank on the same scores."
+        "that it is most like, and the threshold is set by rank again, which lowers it, or leaves it "
+        "all but where it is. Another accepted share moves the rank on the same scores."
     )
 
 
